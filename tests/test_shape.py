@@ -34,6 +34,7 @@ LAYERS = {
     "cuda_toolkit": 0.41,
     "backends": 0.42,
     "device_lock": 0.45,
+    "gpu_memory": 0.46,
     "runs": 0.5,
     "distributed": 0.55,
     "cluster": 0.56,
@@ -206,7 +207,9 @@ ROOMS: dict[str, list[set[str]]] = {
         {"session"},
         {"remote"},
         {"placement"},
-        {"queue", "judge", "pool"},
+        {"judge", "waiting_jobs"},
+        {"open_sessions"},
+        {"queue"},
         {""},
     ],
 }

@@ -1,6 +1,7 @@
 """The judge: load → check → time a candidate in processes that may die, and report the result.
 
-judge, pool, queue       candidates → verdicts: a list, several tasks at once, as they come    (parent, as `session`)
+judge                    candidates of one task → verdicts                                     (parent, as `session`)
+queue                    of many tasks at once, as they come; waiting_jobs, open_sessions: what it holds
 placement, remote        which machine judges: this one, a server, a Ray cluster
 session                  one task: a referee, its arms, a runner for each candidate; verdicts of earlier runs
 
@@ -20,8 +21,8 @@ toolchain                compilers: NVRTC, extensions, precompiled headers, sani
 """
 
 from dvk.harness.judge import BASELINES, judge
-from dvk.harness.pool import JudgePool
+from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.judge_session import JudgeSession
 from dvk.harness.session.judge_spec import Judge, JudgeSpec
 
-__all__ = ["BASELINES", "Judge", "JudgePool", "JudgeSession", "JudgeSpec", "judge"]
+__all__ = ["BASELINES", "Judge", "JudgeQueue", "JudgeSession", "JudgeSpec", "judge"]

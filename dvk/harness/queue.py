@@ -1,8 +1,17 @@
-"""Queue of candidates and verdicts: one judge session per worker, fed while a model writes the next answers.
+"""The judge queue: candidates go in as they are written, verdicts come out as they are known.
 
-`JudgePool` judges a known list; here the list grows with the verdicts. Workers keep the task they hold, since a reference is built and its
-expected outputs computed once per worker and task; others take the task with most jobs left per worker. Equal candidates are judged once.
-Threads only wait for sockets; children do the work.
+    jobs ──submit──▶ waiting (by priority, then by task) ──▶ worker threads ──deliver──▶ whoever submitted the job
+                                                               │ hold
+                                          judge sessions ◀─────┘      memory: `dvk.gpu_memory`
+
+- Threads: the queue starts them as there are jobs, at most `workers`; a thread ends when no job waits. They only wait for sockets;
+  children do the work.
+- Sessions: a worker keeps the task it holds, since a reference is built and its expected outputs computed once per session and task; others
+  take the task with most jobs left per worker. Idle sessions stay until the queue is closed or their memory is needed.
+- Memory: a job starts if the owner of GPU memory grants what its task needs; meanwhile jobs of smaller tasks go on. One that runs out of
+  memory all the same is judged once more, alone on its GPU.
+- Verdicts: each job carries the function that takes its verdict, so that streams (`submit`, `results`), lists (`map`) and servers
+  (`add`) share one queue. Equal candidates of a stream or a list are judged once.
 """
 
 from __future__ import annotations
@@ -10,21 +19,30 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Generic, TypeVar
 
-from dvk import crashes
+from dvk import backends, crashes, gpu_memory, machine
 from dvk.config import Config
-from dvk.harness.placement import is_remote, open_session
-from dvk.harness.session.concurrency import gpu_for
+from dvk.harness.open_sessions import OpenSession, OpenSessions
+from dvk.harness.placement import is_remote
+from dvk.harness.session import recording
 from dvk.harness.session.judge_spec import Contract, Judge, JudgeSpec
 from dvk.harness.session.single_flight import SingleFlight
 from dvk.harness.session.verdict_cache import Remembered, judged, key
+from dvk.harness.waiting_jobs import JudgeJob, Judgement, WaitingJobs
 from dvk.records import Candidate, Task, Verdict
 
 K = TypeVar("K")
 JOIN_S = 5.0
-"""Longest wait at close for a worker that still judges; it then ends with its candidate."""
+"""Longest wait at close for workers that still judge; they then end with their candidates."""
+PATIENCE_S = 60.0
+"""Time after which a job that lacks memory lets no other start before it."""
+
+
+class MemoryWasShort(Exception):
+    """A candidate found the memory of its GPU taken, and has not been judged alone yet."""
 
 
 def default_contract(device: str) -> Contract:
@@ -36,10 +54,11 @@ class JudgeQueue(Generic[K]):
     """Judges submitted candidates; use as a context manager or `close()` it.
 
     Args:
-        workers: candidates in work at any time.
+        workers: candidates in work at any time, spread over all GPUs.
         config: limits and judge settings.
         remembered: verdicts of earlier runs; None ignores them.
-        spec: settings for every candidate.
+        spec: settings for every candidate, unless a job has others.
+        memory: owner of GPU memory; by default this process's.
     """
 
     def __init__(
@@ -48,6 +67,8 @@ class JudgeQueue(Generic[K]):
         config: Config,
         remembered: Remembered | None = None,
         spec: JudgeSpec = JudgeSpec(),  # noqa: B008 - it is frozen
+        *,
+        memory: gpu_memory.GpuMemory | None = None,
     ):
         self.workers, self.config = max(1, workers), config
         self.remembered = (
@@ -57,48 +78,56 @@ class JudgeQueue(Generic[K]):
         self.num_pending = 0
         """Submitted jobs without a collected result."""
         self._once: SingleFlight[Verdict] = SingleFlight()
-        self._results: queue.SimpleQueue[tuple[K, Verdict] | BaseException] = queue.SimpleQueue()
-        self._changed = threading.Condition()
-        self._waiting: dict[str, deque[tuple[K, Task, Candidate]]] = {}
-        self._hands: dict[str, int] = {}
-        self._idle: list[Judge] = []
-        """Judge sessions of idle workers."""
+        self._results: queue.SimpleQueue[tuple[K, Verdict | BaseException]] = queue.SimpleQueue()
+        memory = memory or gpu_memory.owner()
+        elsewhere = config.remote.judge is not None or config.remote.engine is not None
+        self._memory, self._changed = memory, memory.changed
+        self._sessions = OpenSessions(self.workers, memory, elsewhere=elsewhere)
+        self._waiting = WaitingJobs()
+        self._threads: set[threading.Thread] = set()
+        self._entered = self._warm = False
         self._open = True
-        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> JudgeQueue[K]:
+        self._entered = True
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Accept no more work; unstarted jobs are dropped, processes end with their workers."""
+    def close(self, wait_s: float | None = None) -> None:
+        """Accept no more work; unstarted jobs are dropped, processes end with their workers.
+
+        Args:
+            wait_s: longest wait for them; by default `JOIN_S`.
+        """
         with self._changed:
             self._open = False
-            self._waiting.clear()
+            self._waiting.remove(lambda job: True)
+            idle, threads = self._sessions.take_idle(), list(self._threads)
             self._changed.notify_all()
-        limit = time.monotonic() + JOIN_S
-        for thread in self._threads:  # a cluster has many
+        ending = [threading.Thread(target=self._sessions.end, args=(one,)) for one in idle]
+        for thread in ending:
+            thread.start()
+        limit = time.monotonic() + (JOIN_S if wait_s is None else wait_s)
+        for thread in threads:  # a cluster has many
             thread.join(max(0.0, limit - time.monotonic()))
+        for thread in ending:
+            thread.join()
 
-    @property
-    def num_waiting(self) -> int:
-        """Return the number of submitted, unstarted jobs."""
-        with self._changed:
-            return sum(map(len, self._waiting.values()))
+    # ------------------------------------------------------------ submitters
 
     def submit(self, name: K, task: Task, candidate: Candidate) -> None:
         """Submit `candidate`; its verdict appears in `results` under `name`."""
-        with self._changed:
-            assert self._open, "it is closed"
-            self._waiting.setdefault(task.id, deque()).append((name, task, candidate))
-            self.num_pending += 1
-            self._changed.notify()
-        if len(self._threads) < min(self.workers, self.num_pending):
-            thread = threading.Thread(target=self._work, args=(len(self._threads),), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        assert self._open, "it is closed"
+        self.num_pending += 1
+        self.add(
+            JudgeJob(
+                lambda verdict: self._results.put((name, verdict)),
+                Judgement(task, candidate, self.spec, self.remembered),
+                once=self._once,
+            )
+        )
 
     def results(self, *, wait: bool) -> list[tuple[K, Verdict]]:
         """Return verdicts since the last call; if `wait` and there are none yet, at least one, unless nothing is pending.
@@ -111,89 +140,218 @@ class JudgeQueue(Generic[K]):
         found: list[tuple[K, Verdict]] = []
         while self.num_pending:
             try:
-                result = self._results.get(block=wait and not found)
+                name, result = self._results.get(block=wait and not found)
             except queue.Empty:
                 break
             if isinstance(result, BaseException):
                 raise result
             self.num_pending -= 1
-            found.append(result)
+            found.append((name, result))
         return found
 
-    def make_room(self) -> None:
-        """Make idle workers free their GPU memory and wait until the last of their processes has ended; they start them again when there is
-        work."""
+    def map(
+        self, jobs: Iterable[tuple[Task, Candidate]], spec: JudgeSpec | None = None
+    ) -> Iterator[tuple[int, Verdict]]:
+        """Yield (position of the job, verdict) as each ends, one per job. Several threads may call it at once.
+
+        Outside of a `with` block of this queue, processes end with the last verdict.
+
+        Args:
+            jobs: candidates with their tasks.
+            spec: settings for every candidate; by default the queue's.
+
+        Raises:
+            MachineError: no sandbox can be started. Jobs in work are dropped.
+        """
+        asked = [Judgement(*job, spec or self.spec, self.remembered) for job in jobs]
+        if not self._entered:
+            given = self.config, self.remembered, self.spec
+            inner = JudgeQueue[int](min(self.workers, len(asked)), *given, memory=self._memory)
+            inner._entered = True
+            try:
+                yield from inner.map(((one.task, one.candidate) for one in asked), spec)
+            finally:
+                inner.close(wait_s=0.0)
+            return
+        answers: queue.SimpleQueue[tuple[int, Verdict | BaseException]] = queue.SimpleQueue()
+        once: SingleFlight[Verdict] = SingleFlight()
+        added = set[JudgeJob]()
+        try:
+            for position, one in enumerate(asked):
+                job = JudgeJob(partial(_put, answers, position), one, once=once)
+                added.add(job)
+                self.add(job)
+            for _ in asked:
+                position, answer = answers.get()
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield position, answer
+        finally:
+            self.drop(added)
+
+    def add(self, job: JudgeJob) -> None:
+        """Queue a job; its `deliver` gets the verdict."""
+        self._prewarm(job)
         with self._changed:
-            for court in self._idle:
-                court.close()
+            if not self._open:
+                return
+            self._waiting.add(job)
+            if len(self._threads) < self.workers:
+                thread = threading.Thread(target=self._work, daemon=True)
+                self._threads.add(thread)
+                thread.start()
+            self._changed.notify_all()
+
+    def drop(self, jobs: set[JudgeJob]) -> None:
+        """Forget those of the jobs that are not started."""
+        with self._changed:
+            self._waiting.remove(lambda job: job in jobs)
+            self._changed.notify_all()
+
+    def position(self, job: JudgeJob) -> int | None:
+        """Return the number of jobs of its kind that are started before it; None once it is started."""
+        with self._changed:
+            return self._waiting.position(job)
+
+    @property
+    def num_waiting(self) -> int:
+        """Return the number of submitted, unstarted jobs."""
+        with self._changed:
+            return len(self._waiting)
+
+    def make_room(self) -> None:
+        """End idle sessions' processes, which frees their memory, and wait until they have ended."""
+        with self._changed:
+            idle = self._sessions.take_idle()
+        for one in idle:
+            self._sessions.end(one)
+        self._memory.reclaim()
+
+    def warm(self) -> None:
+        """Start the imports for recording launch plans, which take seconds, if there is a GPU to replay them on."""
+        if machine.gpu_names():
+            threading.Thread(target=recording.warm, args=(self.config.limits,), daemon=True).start()
+
+    def _prewarm(self, job: JudgeJob) -> None:
+        asked = job.judgement
+        if self._warm or asked is None or asked.task.device != "cuda":
+            return
+        if (
+            asked.spec.contract != "module"
+            and backends.get(asked.candidate.backend).has_launch_plan
+        ):
+            self._warm = True
+            self.warm()
 
     # ------------------------------------------------------------ workers
 
-    def _work(self, number: int) -> None:
-        court: Judge | None = None
-        held: str | None = None
-        try:
-            while (job := self._take(court, held)) is not None:
-                name, task, candidate = job
-                held = task.id
-                try:
-                    court = self._court(court, task, number)
-                    verdict = self._verdict(court, task, candidate)
-                except Exception as error:  # the fence: see dvk.crashes
-                    if crashes.ends_the_run(error):
-                        raise
-                    verdict = crashes.verdict(crashes.crashed(error, "judging it"), self.spec.tier)
-                    if court is not None:  # its state is unknown
-                        court.close()
-                self._results.put((name, verdict))
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            self._results.put(error)
-        finally:
-            if court is not None:
-                court.close()
+    def _work(self) -> None:
+        """A worker, until no job waits."""
+        last: str | None = None
+        while (taken := self._take(last)) is not None:
+            job, session = taken
+            last = job.group
+            if session is None:
+                self._prepare(job)
+            else:
+                self._judge(job, session)
 
-    def _court(self, court: Judge | None, task: Task, number: int) -> Judge:
-        """Return the judge session, switched to the task, or a new one."""
-        if court is None:
-            gpu = gpu_for(task, number)
-            court = open_session(task, self.config, self.spec, gpu=gpu)
-            court.sharers, court.make_room = self.workers, self.make_room
-        elif court.task.id != task.id:
-            court.switch_task(task)
-        return court
-
-    def _verdict(self, court: Judge, task: Task, candidate: Candidate) -> Verdict:
-        asked = key(
-            task,
-            candidate,
-            self.spec.tier,
-            self.spec.baselines,
-            self.config,
-            self.spec.flags | is_remote(self.config),
-        )
-        return self._once.do(
-            asked, lambda: judged(court, candidate, self.spec, self.remembered, asked)
-        )[0]
-
-    def _take(self, court: Judge | None, held: str | None) -> tuple[K, Task, Candidate] | None:
-        """Return the next job, of the worker's task `held` if there is one; waits for one; None when closed."""
+    def _take(self, last: str | None) -> tuple[JudgeJob, OpenSession | None] | None:
+        """Return the next job with a session; without one if it is to be prepared. None if none waits: the worker ends. Waits while
+        there is no memory for those that wait."""
         with self._changed:
-            while self._open:
-                if held is not None and self._waiting.get(held):
-                    return self._waiting[held].popleft()
-                left = {
-                    task: len(jobs) / (1 + self._hands.get(task, 0))
-                    for task, jobs in self._waiting.items()
-                    if jobs
-                }
-                if left:
-                    chosen = max(left, key=lambda task: left[task])
-                    if held is not None:
-                        self._hands[held] -= 1
-                    self._hands[chosen] = self._hands.get(chosen, 0) + 1
-                    return self._waiting[chosen].popleft()
-                waits = [court] if court is not None else []
-                self._idle += waits
+            while len(self._waiting):
+                for job in self._waiting.heads(last):
+                    session = None
+                    if job.judgement is not None:
+                        num_jobs = len(self._waiting) + self._waiting.at_work.total()
+                        session = self._sessions.take(job, num_jobs)
+                        if session is None:
+                            job.refused_at = job.refused_at or time.monotonic()
+                            if time.monotonic() - job.refused_at > PATIENCE_S:
+                                break
+                            continue
+                    self._waiting.take(job)
+                    self._waiting.at_work[job.group] += 1
+                    return job, session
                 self._changed.wait()
-                self._idle = [one for one in self._idle if one not in waits]
+            self._threads.discard(threading.current_thread())
             return None
+
+    def _prepare(self, job: JudgeJob) -> None:
+        """Make the job's judgement; it then waits for its session, before all that came later."""
+        try:
+            job.judgement = job.prepare()
+        except BaseException as error:  # noqa: BLE001 - its submitter decides
+            job.deliver(error)
+        with self._changed:
+            self._waiting.at_work[""] -= 1
+            if job.judgement is not None and self._open:
+                self._waiting.add(job)
+
+    def _judge(self, job: JudgeJob, session: OpenSession) -> None:
+        asked = job.judgement
+        assert asked is not None, "it is prepared"
+        healthy = True
+        answer: Verdict | BaseException | None = None
+        try:
+            judge = self._sessions.turn(session, asked.task, self.config)
+            judge.sharers, judge.make_room = self.workers, self.make_room
+            answer = self._verdict(judge, job, asked, session)
+        except MemoryWasShort:
+            healthy = False
+        except Exception as error:  # noqa: BLE001 - the fence: see dvk.crashes
+            healthy = False  # its state is unknown
+            answer = (
+                error
+                if crashes.ends_the_run(error)
+                else crashes.verdict(crashes.crashed(error, "judging it"), asked.spec.tier)
+            )
+        except BaseException as error:  # noqa: BLE001 - raised again in the submitter's thread
+            healthy, answer = False, error
+        self._end(job, session, healthy=healthy, again=answer is None)
+        if answer is not None:
+            job.deliver(answer)
+
+    def _end(self, job: JudgeJob, session: OpenSession, *, healthy: bool, again: bool) -> None:
+        """Put the session where the next job finds it, before the verdict is known; `again`: the job waits for an empty GPU."""
+        with self._changed:
+            self._waiting.at_work[job.group] -= 1
+            if again and self._open:
+                job.alone = True
+                self._waiting.add(job)
+            broken = session.judge is None or session.judge.broken is not None
+            # Where the reference is broken, the other jobs of its task are told so at once, and a later request looks again.
+            keep = healthy and self._open and (not broken or self._waiting.has(job.group))
+            if keep:
+                self._sessions.rest(session)
+        if not keep:
+            self._sessions.drop(session)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _verdict(
+        self, judge: Judge, job: JudgeJob, asked: Judgement, session: OpenSession
+    ) -> Verdict:
+        spec = asked.spec
+        flags = spec.flags | is_remote(self.config)
+        name = key(asked.task, asked.candidate, spec.tier, spec.baselines, self.config, flags)
+
+        def work() -> Verdict:
+            verdict = judged(judge, asked.candidate, spec, asked.remembered, name)
+            if session.grant is None or not gpu_memory.was_short(verdict.error):
+                return verdict
+            if not job.alone:
+                raise MemoryWasShort
+            text = gpu_memory.shorten(str(verdict.error), session.grant.num_bytes)
+            return verdict.model_copy(update={"error": text})
+
+        return job.once.do(name, work)[0]
+
+
+def _put(
+    answers: queue.SimpleQueue[tuple[int, Verdict | BaseException]],
+    position: int,
+    answer: Verdict | BaseException,
+) -> None:
+    answers.put((position, answer))

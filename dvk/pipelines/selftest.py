@@ -26,7 +26,7 @@ from typing import Any, Literal
 from dvk import backends, machine, tasks
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.harness import JudgePool, JudgeSpec
+from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.pipelines import leftovers
 from dvk.records import BackendName, Candidate, Device, Status, Task, Tier, Verdict
 from dvk.resources import resource
@@ -285,7 +285,7 @@ def _judged(
             )
             for case, _ in group
         ]
-        pool = JudgePool(min(workers or machine.num_cores(), len(jobs)), cautious)
+        pool = JudgeQueue[int](min(workers or machine.num_cores(), len(jobs)), cautious)
         judged = pool.map(
             jobs,
             JudgeSpec(

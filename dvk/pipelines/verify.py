@@ -19,7 +19,7 @@ from typing import Any, Literal
 from dvk import backends, crashes, machine, tasks
 from dvk.config import Config
 from dvk.errors import TaskError, UsageError
-from dvk.harness import BASELINES, JudgePool, JudgeSpec
+from dvk.harness import BASELINES, JudgeQueue, JudgeSpec
 from dvk.harness.placement import num_workers
 from dvk.harness.session import static
 from dvk.harness.session.verdict_cache import Remembered
@@ -171,7 +171,7 @@ def verify(
                 )
         playable = [(i, task) for i, task in found.items() if isinstance(task, Task)]
         workers = _workers(request, len(missing), config, {device for _, device in placed})
-        pool = JudgePool(workers, config, None if request.anew else Remembered())
+        pool = JudgeQueue[int](workers, config, None if request.anew else Remembered())
         judged = pool.map(
             ((task, placed[i][0]) for i, task in playable),
             JudgeSpec(

@@ -8,7 +8,7 @@ import pytest
 
 from dvk.agents import feedback
 from dvk.agents.task_context import CHARS_PER_TOKEN
-from dvk.harness import JudgePool
+from dvk.harness import JudgeQueue
 from dvk.harness.profiling.record import KernelTime, Profile
 from dvk.records import Candidate, Status, Verdict
 from tests.agents.conftest import QUICK, affine, ok, source, wrong
@@ -32,7 +32,7 @@ NAMES = [f"bad/{name}" for name in BAD]
 def judged() -> dict[str, Verdict]:
     """Real verdicts on real failures."""
     jobs = [(affine(), Candidate(source=source(name), backend="cpp")) for name in NAMES]
-    return {NAMES[position]: verdict for position, verdict in JudgePool(2, QUICK).map(jobs)}
+    return {NAMES[position]: verdict for position, verdict in JudgeQueue[int](2, QUICK).map(jobs)}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dvk.agents import TaskContext, dialects, policy
 from dvk.agents.preparing import prepare
 from dvk.backbone import Sampling, open_backbone
 from dvk.config import Config
-from dvk.harness import JudgePool, JudgeSpec
+from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.records import Candidate, Status, Task
 from dvk.resources import resource
 
@@ -72,7 +72,9 @@ def test_its_kernels_are_right() -> None:
     found = answered(*names)
     jobs = [(task, candidate) for task, candidate in found if isinstance(candidate, Candidate)]
     assert len(jobs) == 4, found
-    verdicts = [verdict for _, verdict in JudgePool(1, Config()).map(jobs, JudgeSpec(tier="smoke"))]
+    verdicts = [
+        verdict for _, verdict in JudgeQueue[int](1, Config()).map(jobs, JudgeSpec(tier="smoke"))
+    ]
     assert [verdict.status for verdict in verdicts] == [Status.OK] * 4, [
         verdict.error for verdict in verdicts
     ]

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness import JudgePool, JudgeSpec
+from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.records import Candidate
 
 SOURCE = '''"""A chain whose length is the work."""
@@ -69,7 +69,9 @@ def judge(first: int, count: int, device: str, truth: str, workers: int) -> None
                 )
             )
             truths.append(kind)
-        for position, verdict in JudgePool(workers, Config()).map(jobs, JudgeSpec(tier="claim")):
+        for position, verdict in JudgeQueue[int](workers, Config()).map(
+            jobs, JudgeSpec(tier="claim")
+        ):
             claim = verdict.timing.claim if verdict.timing else None
             print(
                 json.dumps(

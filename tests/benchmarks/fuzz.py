@@ -26,7 +26,7 @@ from typing import Any
 
 from dvk import backends, tasks
 from dvk.config import Config
-from dvk.harness import JudgePool, JudgeSpec
+from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.records import Candidate
 from dvk.sandbox import proctree
 
@@ -299,7 +299,7 @@ def judge(count: int, seed: int, workers: int) -> dict[str, Any]:
     became: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     slowest = 0.0
     jobs = [(task, Candidate(source=source, backend=backends.detect(source))) for _, source in made]
-    for position, verdict in JudgePool(workers, CONFIG).map(jobs, JudgeSpec(tier="smoke")):
+    for position, verdict in JudgeQueue[int](workers, CONFIG).map(jobs, JudgeSpec(tier="smoke")):
         seen[position] += 1
         became[made[position][0]][verdict.status.value] += 1
         slowest = max(slowest, verdict.seconds)

@@ -30,7 +30,7 @@ from typing import Any
 from dvk import machine, tasks
 from dvk.cluster import connection as connecting
 from dvk.config import Config
-from dvk.harness import JudgePool, JudgeSpec
+from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.remote.node_pool import seats_of
 from dvk.records import Candidate, Task, Tier
 from dvk.sandbox import proctree
@@ -64,7 +64,7 @@ def cluster(num_nodes: int) -> Iterator[Any]:
 
 
 def judged(
-    pool: JudgePool, task: Task, tier: Tier, first: int, count: int, killed: Any = None
+    pool: JudgeQueue[int], task: Task, tier: Tier, first: int, count: int, killed: Any = None
 ) -> tuple[Counter[int], Counter[str], list[float]]:
     """How often each submission was answered, the statuses, and when each answer came; `killed` is called in the middle."""
     jobs = [
@@ -100,7 +100,7 @@ def measure(num_nodes: int, tier: Tier, count: int, rows: int, kill: bool) -> di
         path = Path(folder) / "reference.py"
         path.write_text(REFERENCE.format(rows=rows, shift=1.0))
         task = tasks.load(str(path))
-        pool = JudgePool(num_nodes, config)
+        pool = JudgeQueue[int](num_nodes, config)
         judged(pool, task, tier, 1, num_nodes)  # starts every node's processes
         answered, statuses, ends = judged(
             pool,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dvk import tasks
 from dvk.config import Config
-from dvk.harness import JudgePool, JudgeSpec
+from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.records import Candidate, Task, Verdict
 
@@ -126,7 +126,7 @@ def main() -> None:
     config = Config.model_validate({"judge": {"settled": options.settled}})
     with (
         tempfile.TemporaryDirectory() as folder,
-        JudgePool(options.workers, config, Remembered(Path(folder) / "verdicts.db")) as pool,
+        JudgeQueue[int](options.workers, config, Remembered(Path(folder) / "verdicts.db")) as pool,
     ):
         pool.warm()
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from dvk import machine, tasks
-from dvk.harness import JudgePool, judge
+from dvk.harness import JudgeQueue, judge
 from dvk.records import Status
 from tests.harness.conftest import FILES, candidate
 
@@ -134,7 +134,7 @@ def test_convolutions_are_held_to_tf32(quick):
 def test_many_share_one_gpu(quick):
     task = gpu_task("affine")
     found = dict(
-        JudgePool(4, quick).map([(task, candidate("good/triton_affine")) for _ in range(6)])
+        JudgeQueue[int](4, quick).map([(task, candidate("good/triton_affine")) for _ in range(6)])
     )
     assert all(v.status is Status.OK and v.timing for v in found.values()), [
         v.error for v in found.values()

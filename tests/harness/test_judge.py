@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from dvk import tasks
-from dvk.harness import JudgePool, JudgeSpec, judge
+from dvk.harness import JudgeQueue, JudgeSpec, judge
 from dvk.harness.profiling.record import coverage, profile_of
 from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Candidate, Status, Verdict
@@ -267,7 +267,7 @@ def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
 def test_pool_judges_in_parallel_and_tells_which(quick):
     names = ["good/torch_affine", "bad/one_element", "evil/segfault", "bad/no_model_new"]
     found = dict(
-        JudgePool(2, quick).map(
+        JudgeQueue[int](2, quick).map(
             [(task("affine"), candidate(n)) for n in names], JudgeSpec(tier="smoke")
         )
     )

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from dvk.harness import JudgePool, JudgeSpec
+from dvk import gpu_memory
+from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.launch_plans.plan import PlanMismatch
 from dvk.harness.remote.node import Seat, SeatConfig
 from dvk.harness.session import recording, slowdown
 from dvk.harness.session.attempt import RefereeDied
 from dvk.harness.session.concurrency import PER_GPU
 from dvk.harness.session.judge_session import JudgeSession
-from dvk.harness.session.verdicts import ProcessFindings, findings_of_death, memory_was_short
+from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.harness.transport.memory_budget import release_cached
 from dvk.records import Status, Task, Verdict
 from dvk.sandbox import Death, Message
@@ -179,16 +180,19 @@ def test_processes_stay_for_the_next_map_within_a_pool() -> None:
         (task("affine"), candidate("good/torch_affine")),
         (task("linear"), candidate("good/torch_linear")),
     ]
-    with JudgePool(1, QUICK) as pool:
+    with JudgeQueue[int](1, QUICK) as pool:
         first = dict(pool.map(jobs, JudgeSpec(tier="smoke")))
-        ((court,),) = pool._idle.values()
+        (court,) = [one.judge for one in pool._sessions._idle]
+        assert isinstance(court, JudgeSession)
         pid = court._referee.session.pid
         second = dict(pool.map(jobs, JudgeSpec(tier="smoke")))
-        assert pool._idle == {next(iter(pool._idle)): [court]} and court._referee.session.pid == pid
+        assert [one.judge for one in pool._sessions._idle] == [court]
+        assert court._referee.session.pid == pid
     assert all(v.status is Status.OK for v in (*first.values(), *second.values()))
-    assert not pool._idle and not os.path.exists(f"/proc/{pid}")
-    assert all(v.status is Status.OK for _, v in pool.map(jobs, JudgeSpec(tier="smoke")))
-    assert not pool._idle, "without `with`, nothing stays"
+    assert not pool._sessions._idle and not os.path.exists(f"/proc/{pid}")
+    other = JudgeQueue[int](1, QUICK)
+    assert all(v.status is Status.OK for _, v in other.map(jobs, JudgeSpec(tier="smoke")))
+    assert not other._sessions._idle, "without `with`, nothing stays"
 
 
 @pytest.mark.parametrize(("sharers", "times"), [(2, 1), (2, 2), (2, 3), (1, 1)])
@@ -291,7 +295,7 @@ def test_memory_that_is_not_used_is_given_back() -> None:
 
 def test_a_process_that_used_too_much_of_the_machines_own_memory_was_not_crowded_out() -> None:
     said = findings_of_death(Death("memory", ""), "check", QUICK)["error"]
-    assert "out of memory" in said and not memory_was_short(said)
+    assert "out of memory" in said and not gpu_memory.was_short(said)
 
 
 def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(
@@ -302,7 +306,7 @@ def test_a_player_that_finds_no_memory_is_not_the_candidates_doing(
         "_add_arms",
         lambda names, _: session._left_out.update(dict.fromkeys(names, "CUDA out of memory.")),
     )
-    assert memory_was_short(played(session).findings["error"])
+    assert gpu_memory.was_short(played(session).findings["error"])
 
 
 def test_judge_sessions_of_a_pool_that_keeps_them_share_with_all_of_its_workers(
@@ -318,10 +322,10 @@ def test_judge_sessions_of_a_pool_that_keeps_them_share_with_all_of_its_workers(
         )
         return made[-1]
 
-    monkeypatch.setattr("dvk.harness.pool.open_session", open_court)
-    with JudgePool(4, QUICK) as pool:
+    monkeypatch.setattr("dvk.harness.open_sessions.open_session", open_court)
+    with JudgeQueue[int](4, QUICK) as pool:
         list(pool.map([(task("affine"), candidate("good/torch_affine"))]))
-    list(JudgePool(4, QUICK).map([(task("affine"), candidate("good/torch_affine"))]))
+    list(JudgeQueue[int](4, QUICK).map([(task("affine"), candidate("good/torch_affine"))]))
     assert [court.sharers for court in made] == [4, 1]
 
 

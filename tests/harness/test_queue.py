@@ -1,4 +1,4 @@
-"""The docket: what judges candidates as they come."""
+"""The judge queue: streams, lists and jobs that are prepared by a worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dvk.harness import queue
+from dvk.harness import open_sessions, queue
 from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.judge_session import JudgeSession
 from dvk.records import Status, Verdict
@@ -22,8 +22,10 @@ def test_closing_waits_once_however_many_judge(monkeypatch: pytest.MonkeyPatch) 
         begun.release()
         over.wait(10.0)
 
-    court = SimpleNamespace(task=task("affine"), sharers=1, judge=judge, close=lambda: None)
-    monkeypatch.setattr(queue, "open_session", lambda *_, **__: court)
+    court = SimpleNamespace(
+        task=task("affine"), sharers=1, judge=judge, close=lambda: None, broken=None
+    )
+    monkeypatch.setattr(open_sessions, "open_session", lambda *_, **__: court)
     monkeypatch.setattr(queue, "JOIN_S", 0.2)
     docket = JudgeQueue[int](6, QUICK)
     good = candidate("good/cpp_affine")
@@ -55,13 +57,12 @@ def test_waiting_judge_sessions_release_memory_and_judge_on(
     with JudgeQueue[str](2, QUICK) as docket:
         docket.submit("first", about, good)
         assert [name for name, _ in docket.results(wait=True)] == ["first"]
-        limit = time.monotonic() + 5.0
-        while not docket._idle and time.monotonic() < limit:
-            time.sleep(0.01)
+        (before,) = [one.judge for one in docket._sessions._idle]
         docket.make_room()
-        (court,) = closed
+        assert closed == [before]
         docket.submit(
             "second", about, good.model_copy(update={"source": f"{good.source}\n# again\n"})
         )
         assert [name for name, _ in docket.results(wait=True)] == ["second"]
-        assert court.make_room == docket.make_room
+        (court,) = [one.judge for one in docket._sessions._idle]
+        assert court is not None and court.make_room == docket.make_room

@@ -21,9 +21,8 @@ from dvk import config as configuration
 from dvk.cluster import connection as connecting
 from dvk.config import Config, RemoteConfig
 from dvk.errors import MachineError, UsageError
-from dvk.harness import JudgePool, JudgeSpec
+from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.placement import is_remote, num_workers, open_session
-from dvk.harness.queue import JudgeQueue
 from dvk.harness.remote.node import SeatConfig
 from dvk.harness.remote.node_pool import FAILURES, Seats, SeatSlot, seats_of
 from dvk.harness.remote.ray import want_of
@@ -222,7 +221,7 @@ def test_candidates_are_judged_on_several_nodes(nodes: Any, config: Config, affi
     with pytest.raises(MachineError, match="offers a GPU"):
         num_workers(config, "cuda")
     jobs = [(affine, one) for one in distinct(9)]
-    answers = list(JudgePool(3, config).map([*jobs, jobs[0]], JudgeSpec(tier="smoke")))
+    answers = list(JudgeQueue[int](3, config).map([*jobs, jobs[0]], JudgeSpec(tier="smoke")))
     assert sorted(position for position, _ in answers) == list(range(10))
     found = dict(answers)
     assert found[9] is found[0], "equal candidates are judged once"
@@ -242,28 +241,32 @@ def test_timed_verdicts_and_deadlines(config: Config, affine: Task) -> None:
 def test_one_verdict_cache_for_all_nodes(config: Config, affine: Task, tmp_path: Path) -> None:
     jobs = [(affine, one) for one in distinct(3)]
     first = dict(
-        JudgePool(3, config, Remembered(tmp_path / "v.db")).map(jobs, JudgeSpec(tier="smoke"))
+        JudgeQueue[int](3, config, Remembered(tmp_path / "v.db")).map(jobs, JudgeSpec(tier="smoke"))
     )
     again = dict(
-        JudgePool(3, config, Remembered(tmp_path / "v.db")).map(jobs, JudgeSpec(tier="smoke"))
+        JudgeQueue[int](3, config, Remembered(tmp_path / "v.db")).map(jobs, JudgeSpec(tier="smoke"))
     )
     assert not any(verdict.cached for verdict in first.values()) and all(
         verdict.cached for verdict in again.values()
     )
     here = dict(
-        JudgePool(1, QUICK, Remembered(tmp_path / "v.db")).map(jobs[:1], JudgeSpec(tier="smoke"))
+        JudgeQueue[int](1, QUICK, Remembered(tmp_path / "v.db")).map(
+            jobs[:1], JudgeSpec(tier="smoke")
+        )
     )
     assert not here[0].cached, "another set of machines, other verdicts"
 
 
 @pytest.mark.slow
 def test_a_killed_actor_is_replaced(nodes: Any, config: Config, affine: Task) -> None:
-    list(JudgePool(1, config).map([(affine, candidate(GOOD))], JudgeSpec(tier="smoke")))
+    list(JudgeQueue[int](1, config).map([(affine, candidate(GOOD))], JudgeSpec(tier="smoke")))
     before = seats(config).num_lost
     for node in seated(nodes):
         kill(seat_under(node) or 0)
     found = dict(
-        JudgePool(3, config).map([(affine, one) for one in distinct(6)], JudgeSpec(tier="smoke"))
+        JudgeQueue[int](3, config).map(
+            [(affine, one) for one in distinct(6)], JudgeSpec(tier="smoke")
+        )
     )
     assert statuses(found) == wanted(6) and seats(config).num_lost > before
 
@@ -304,7 +307,7 @@ def test_where_another_made_the_connection_our_seats_end_and_it_stays(
 
     ray.init(nodes.address, log_to_driver=False, logging_level="ERROR")
     try:
-        list(JudgePool(1, config).map([(affine, candidate(GOOD))], JudgeSpec(tier="smoke")))
+        list(JudgeQueue[int](1, config).map([(affine, candidate(GOOD))], JudgeSpec(tier="smoke")))
         assert any(seat_under(node) for node in nodes.worker_nodes)
         connecting.close()
         limit = time.monotonic() + 30

@@ -52,7 +52,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
                 for n, speed in enumerate(found)
             ]
 
-    monkeypatch.setattr("dvk.harness.JudgePool", Pool)
+    monkeypatch.setattr("dvk.harness.JudgeQueue", Pool)
     return asked, speeds, wrong
 
 

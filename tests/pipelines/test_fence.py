@@ -16,7 +16,7 @@ from dvk.agents import TaskContext, dialects, run_episodes
 from dvk.composer import CannotCompose
 from dvk.config import Config
 from dvk.errors import MachineError, TaskError
-from dvk.harness import JudgePool, pool, queue
+from dvk.harness import open_sessions
 from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.judge_session import JudgeSession
 from dvk.pipelines import verify
@@ -170,8 +170,7 @@ WANTED = [Status.OK, Status.BROKEN_TASK, Status.OK, Status.BROKEN_TASK, Status.O
 
 
 def test_an_error_in_judging_is_its_candidates_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (queue, pool):
-        monkeypatch.setattr(module, "open_session", Sick)
+    monkeypatch.setattr(open_sessions, "open_session", Sick)
     with JudgeQueue[int](1, QUICK) as docket:
         for number, (task, candidate) in enumerate(JOBS):
             docket.submit(number, task, candidate)
@@ -183,7 +182,7 @@ def test_an_error_in_judging_is_its_candidates_verdict(monkeypatch: pytest.Monke
         "dvk failed while judging it: ValueError: a bug of the judge" in str(found[1].error)
         and "in judge" in found[1].traceback
     )
-    pooled = dict(JudgePool(1, QUICK).map(JOBS))
+    pooled = dict(JudgeQueue[int](1, QUICK).map(JOBS))
     assert [pooled[n].status for n in range(len(JOBS))] == WANTED and pooled[3].traceback
     with JudgeQueue[int](1, QUICK) as docket:
         docket.submit(0, a_task("one"), Candidate(source="machine", backend="cpp"))
@@ -265,7 +264,7 @@ def test_one_bad_reference_of_several_is_a_verdict(
         return a_task(Path(spec).stem)
 
     monkeypatch.setattr(verify.tasks, "load", load)
-    monkeypatch.setattr(pool, "open_session", Sick)
+    monkeypatch.setattr(open_sessions, "open_session", Sick)
     jobs = []
     for name in ("good", "bad", "odd", "fine"):
         (tmp_path / f"{name}.py").write_text("")

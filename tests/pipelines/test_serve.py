@@ -21,11 +21,13 @@ import pytest
 
 from dvk.config import Config, ServeConfig
 from dvk.errors import MachineError, UsageError
+from dvk.harness import JudgeQueue
 from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.pipelines.serve import ServeRequest, desk, serve
 from dvk.pipelines.serve.addresses import local
 from dvk.pipelines.serve.desk import QueueClosed, QueueFull, RequestQueue, TaskIdTaken
 from dvk.pipelines.serve.judging import asked_of, candidate_source
+from dvk.records import Verdict
 from dvk.sandbox.proctree import descendants
 from tests.cli import warm
 
@@ -424,12 +426,21 @@ class Bell:
         self.order: list[str] = []
         self.rings = threading.Semaphore(0)
 
-    def __call__(self, request: Evaluation, number: int) -> EvaluationResult:
+    def prepare(self, request: Evaluation) -> EvaluationResult:
         self.order.append(request.task_id)
         assert self.rings.acquire(timeout=10)
         if request.kernel_code == "broken":
             raise MachineError("no compiler", "install one")
         return EvaluationResult(task_id=request.task_id, status="completed")
+
+    def result(self, request: Evaluation, verdict: Verdict) -> EvaluationResult:
+        raise AssertionError("nothing is judged")
+
+
+@contextmanager
+def requests(settings: ServeConfig, bell: Bell) -> Iterator[RequestQueue]:
+    with JudgeQueue[Any](1, Config()) as judges, RequestQueue(settings, judges, bell) as queue:
+        yield queue
 
 
 def ask(queue: RequestQueue, request: Evaluation) -> threading.Event:
@@ -440,7 +451,7 @@ def ask(queue: RequestQueue, request: Evaluation) -> threading.Event:
 
 def test_the_urgent_come_first_and_equal_requests_are_one():
     bell = Bell()
-    with RequestQueue(ServeConfig(queue=4), 1, bell) as queue:
+    with requests(ServeConfig(queue=4), bell) as queue:
         first = ask(queue, evaluation("first"))
         wait_for(lambda: bell.order)
         others = [ask(queue, evaluation(name, priority=name)) for name in ("low", "normal", "high")]
@@ -465,7 +476,7 @@ def test_the_urgent_come_first_and_equal_requests_are_one():
 def test_the_queue_is_bounded_and_so_is_what_is_kept(monkeypatch):
     monkeypatch.setattr(desk, "KEPT", 2)
     bell = Bell()
-    with RequestQueue(ServeConfig(queue=1), 1, bell) as queue:
+    with requests(ServeConfig(queue=1), bell) as queue:
         events = [ask(queue, evaluation("a"))]
         wait_for(lambda: bell.order)
         events.append(ask(queue, evaluation("b")))
@@ -482,7 +493,7 @@ def test_the_queue_is_bounded_and_so_is_what_is_kept(monkeypatch):
 def test_a_broken_machine_fails_the_task_and_says_so_until_it_works_again():
     bell = Bell()
     bell.rings.release(2)
-    with RequestQueue(ServeConfig(), 1, bell) as queue:
+    with requests(ServeConfig(), bell) as queue:
         assert ask(queue, evaluation("a").model_copy(update={"kernel_code": "broken"})).wait(10)
         entry = queue.find("a")
         assert (

@@ -7,7 +7,7 @@ import pytest
 from dvk import tasks
 from dvk.config import Config
 from dvk.errors import Exhausted, TaskError
-from dvk.interop.kernelgym import Evaluation
+from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.pipelines.serve.judging import JudgeService
 
 
@@ -28,7 +28,8 @@ def test_a_failure_is_kept_unless_it_may_pass_or_is_refreshed(monkeypatch, error
         asked = Evaluation(
             task_id="a", reference_code="r", kernel_code="k", backend="cpp", force_refresh=refresh
         )
-        answer = judging.answer(asked, 0)
+        answer = judging.prepare(asked)
+        assert isinstance(answer, EvaluationResult)
         assert answer.status == "failed" and error.message in answer.error_message
         found.append(len(loads))
     assert found == looked

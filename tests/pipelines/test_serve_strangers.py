@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dvk import backends
-from dvk.config import Config
+from dvk.config import Config, ServeConfig
 from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.interop.kernelgym.fields import ENDED
 from dvk.pipelines.serve import enclosed
+from dvk.pipelines.serve.desk import RequestQueue
 from dvk.pipelines.serve.judging import JudgeService
 from dvk.sandbox import enclosure
 
@@ -95,12 +97,21 @@ def judging() -> Iterator[JudgeService]:
         yield judging
 
 
+def answered(judging: JudgeService, request: Evaluation) -> EvaluationResult:
+    ended = threading.Event()
+    with RequestQueue(ServeConfig(), judging.queue, judging) as queue:
+        entry = queue.submit(request, ended.set)
+        assert ended.wait(300) and entry.result is not None
+    return entry.result
+
+
 def ask(
     judging: JudgeService, attack: str = "", built: str = "pass", called: str = "pass"
 ) -> EvaluationResult:
     source = REFERENCE.format(attack=attack, built=built, called=called)
-    result = judging.answer(
-        Evaluation(task_id="a", reference_code=source, kernel_code=CANDIDATE, backend="cpp"), 0
+    result = answered(
+        judging,
+        Evaluation(task_id="a", reference_code=source, kernel_code=CANDIDATE, backend="cpp"),
     )
     assert result.status in ENDED
     return result
@@ -155,7 +166,7 @@ def test_candidates_whose_processes_start_otherwise_are_judged(judging: JudgeSer
         backend="triton",
         kernel_code=(FILES / "good" / "triton_affine.py").read_text(),
     )
-    result = judging.answer(asked, 0)
+    result = answered(judging, asked)
     assert fine(result), result.error_message
 
 
@@ -178,11 +189,11 @@ def test_a_reference_reaches_no_more_than_a_candidate_on_a_gpu(
     with JudgeService(config, 1, "cuda") as judging:
         for number, kernel in enumerate(("triton_affine", "cuda_affine")):
             code = (FILES / "good" / f"{kernel}.py").read_text()
-            result = judging.answer(
+            result = answered(
+                judging,
                 Evaluation(
                     task_id=f"a{number}", reference_code=reference, kernel_code=code, dvk=asked
                 ),
-                0,
             )
             assert fine(result), result.error_message
             assert result.kernel_runtime > 0

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from dvk import machine
 from dvk.config import Config
-from dvk.records import Device, Task
+from dvk.harness.session.memory_estimate import WORKER_BYTES
+from dvk.records import Device
 
 PER_GPU = 10
 """Candidates per GPU, which times one after another: this many have the next one compiled and checked in time. More only start more
 processes, three per candidate that open the GPU, and disturb timing: 47 played 0.4 tasks per second, 10 played 0.6."""
 PER_CPU = 2
 """Candidates without a GPU: one compiles while another is timed."""
-WORKER_BYTES = 4 << 30
-"""Most GPU memory of one candidate's three processes: a context of half a gigabyte each, and a task's inputs, weights and outputs, also in
-float64."""
 
 
 def per_device(config: Config, device: Device) -> int:
@@ -40,17 +37,3 @@ def by_memory(free: Sequence[int] = ()) -> int:
         free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)
     )  # a GPU that does not report counts as large
     return max(1, min(free) // WORKER_BYTES)
-
-
-def gpu_for(task: Task, worker: int) -> str | None:
-    """Return a worker's GPU in the form of CUDA_VISIBLE_DEVICES; None if there is no choice."""
-    names = machine.gpu_names() if task.device == "cuda" else ()
-    if len(names) < 2:
-        return None
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen = (
-        [part.strip() for part in visible.split(",")]
-        if visible
-        else [str(i) for i in range(len(names))]
-    )
-    return chosen[worker % len(chosen)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk import machine
+from dvk import gpu_memory, machine
 from dvk.config import Config
 from dvk.harness.profiling.record import Profile, against
 from dvk.harness.timing import roofline
@@ -28,8 +27,6 @@ CHECKED = (
     "notes",
 )
 """Findings taken from the first process, which was checked on everything, if a second one was timed."""
-SHORT = re.compile("out.of.memory(?!: its processes)|alloc(ation)?_failed", re.IGNORECASE)
-"""Words of errors for lack of GPU memory, e.g. `CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate`."""
 CROWDED_S = (0.0, 3.0)
 """See `retry_s`."""
 
@@ -147,15 +144,10 @@ def check_roofline(
     return measured, timing.model_copy(update={"floor_ms": roofline.floor_ms(moved, known)})
 
 
-def memory_was_short(error: str | None) -> bool:
-    """Whether memory was short, perhaps because of other processes: by the messages of CUDA, PyTorch, cuBLAS or cuDNN."""
-    return error is not None and SHORT.search(error) is not None
-
-
 def retry_s(error: str | None, attempt: int) -> float | None:
     """Return seconds after which a candidate that found a shared GPU's memory full is judged again: none, then the time for current ones to
     finish; None if that was not the cause, or the second attempt failed, too."""
-    return CROWDED_S[attempt] if memory_was_short(error) and attempt < len(CROWDED_S) else None
+    return CROWDED_S[attempt] if gpu_memory.was_short(error) and attempt < len(CROWDED_S) else None
 
 
 def findings_of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def time_again(
             key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)
         }
     others = {key: whole for key, (_, whole) in races.items()}
-    pool = harness.JudgePool(workers, config)
+    pool: harness.JudgeQueue[int] = harness.JudgeQueue(workers, config)
     for key, verdicts in _raced(
         pool, {k: race for k, race in races.items() if k not in single}, tasks, progress
     ):
@@ -116,7 +116,10 @@ def _race(best: Sequence[Turn]) -> Race:
 
 
 def _raced(
-    pool: harness.JudgePool, races: dict[Key, Race], tasks: dict[str, Task], progress: Progress
+    pool: harness.JudgeQueue[int],
+    races: dict[Key, Race],
+    tasks: dict[str, Task],
+    progress: Progress,
 ) -> Iterator[tuple[Key, list[Verdict]]]:
     """Both of each race, timed from end to end, in their order."""
     places = [(key, side) for key in races for side in range(2)]

@@ -2,7 +2,7 @@
 
     open the port → start the workers → answer until interrupted → answer waiting clients, end the judge's processes
 
-    desk.py      the bounded queue, and its workers
+    desk.py      the requests by id, over the judge's queue
     judging.py   the work on one request
     app.py       the endpoints
 
@@ -87,7 +87,7 @@ def serve(request: ServeRequest, config: Config) -> None:
     if judging.device not in judging.devices:
         raise MachineError(f"no {judging.device} device was found", "leave --device out")
     listener = bound(request.host, request.port)
-    with listener, judging, RequestQueue(config.serve, workers, judging.answer) as queue:
+    with listener, judging, RequestQueue(config.serve, judging.queue, judging) as queue:
 
         class Server(uvicorn.Server):
             """Stops the desk first: requests that wait for a verdict would keep their connections open."""

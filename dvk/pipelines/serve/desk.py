@@ -1,4 +1,4 @@
-"""The bounded queue of `dvk serve`, and its workers: a thread each, which waits for the judge's processes.
+"""The requests of `dvk serve` by id, from arrival until their result is forgotten, over the judge's queue, which is bounded here.
 
 A task is its id: an equal request under the same id joins the first, so that a client whose connection broke loses nothing
 and costs nothing.
@@ -6,27 +6,27 @@ and costs nothing.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
+from typing import Any, Protocol
 
 from dvk.config import ServeConfig
 from dvk.errors import DvkError, MachineError
+from dvk.harness import JudgeQueue
+from dvk.harness.waiting_jobs import JudgeJob, Judgement
 from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.interop.kernelgym.answers import failure_of
 from dvk.interop.kernelgym.fields import State
-from dvk.records import content_hash
+from dvk.records import Verdict, content_hash
 
 _PRIORITY = {"high": 0, "normal": 1, "low": 2}
 KEPT = 10_000
 """Results kept for later requests; at 10 kB each, 100 MB."""
-JOIN_S = 1.0
-"""Timeout at closing for judges in progress; their processes end with this one."""
 
 
 class QueueFull(Exception):
@@ -50,6 +50,7 @@ class QueueEntry:
     result: EvaluationResult | None = None
     submitted: float = field(default_factory=time.time)
     began: float | None = None
+    job: JudgeJob | None = None
     _listeners: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -58,52 +59,45 @@ class QueueEntry:
         return content_hash(repr(self.request))
 
 
+class Service(Protocol):
+    """What a request asks of the judge, and its result: `JudgeService`."""
+
+    def prepare(self, request: Evaluation) -> Judgement | EvaluationResult: ...
+
+    def result(self, request: Evaluation, verdict: Verdict) -> EvaluationResult: ...
+
+
 class RequestQueue:
     """Takes requests, has them judged, keeps their results. Use as a context manager, or `close()` it.
 
     Args:
         settings: the queue's size.
-        workers: requests in flight.
-        answer: judges one, given the worker's number; raises DvkError for an error of this machine.
+        judges: the judge's queue.
+        service: reads requests and writes results; raises DvkError for an error of this machine.
     """
 
-    def __init__(
-        self,
-        settings: ServeConfig,
-        workers: int,
-        answer: Callable[[Evaluation, int], EvaluationResult],
-    ):
-        self.settings, self.num_workers, self._answer = settings, max(1, workers), answer
+    def __init__(self, settings: ServeConfig, judges: JudgeQueue[Any], service: Service):
+        self.settings, self._judges, self._service = settings, judges, service
+        self.num_workers = judges.workers
         self.failed: str | None = None
         """The error of this machine in its last request."""
         self.num_ended = 0
-        self._changed = threading.Condition()
+        self._changed = threading.Lock()
         self._entries: OrderedDict[str, QueueEntry] = OrderedDict()
-        self._heap: list[tuple[int, int, str]] = []
-        self._numbers = itertools.count()
         self._open = True
-        self._threads = [
-            threading.Thread(target=self._work, args=(n,), daemon=True)
-            for n in range(self.num_workers)
-        ]
 
     def __enter__(self) -> RequestQueue:
-        for thread in self._threads:
-            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        until = time.monotonic() + JOIN_S
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
         """Accept nothing more, and cancel all waiting requests."""
         with self._changed:
             self._open = False
             left = [entry for entry in self._entries.values() if entry.result is None]
-            self._changed.notify_all()
+        self._judges.drop({entry.job for entry in left if entry.job is not None})
         for entry in left:
             self._end(
                 entry,
@@ -126,7 +120,7 @@ class RequestQueue:
         Raises:
             Full, Taken, Closed: it is not accepted.
         """
-        entry = QueueEntry(request)
+        entry, fresh = QueueEntry(request), None
         with self._changed:
             if not self._open:
                 raise QueueClosed
@@ -145,14 +139,17 @@ class RequestQueue:
                     raise QueueFull
                 self._entries[request.task_id] = entry
                 self._entries.move_to_end(request.task_id)
-                heapq.heappush(
-                    self._heap, (_PRIORITY[request.priority], next(self._numbers), request.task_id)
+                fresh = entry.job = JudgeJob(
+                    partial(self._deliver, entry),
+                    prepare=partial(self._prepare, entry),
+                    priority=_PRIORITY[request.priority],
                 )
-                self._changed.notify()
             if entry.result is None:
                 entry._listeners.append(ended)
-                return entry
-        ended()
+        if fresh is not None:
+            self._judges.add(fresh)
+        elif entry.result is not None:
+            ended()
         return entry
 
     def find(self, task_id: str) -> QueueEntry | None:
@@ -163,52 +160,54 @@ class RequestQueue:
     @property
     def num_waiting(self) -> int:
         """Requests that no worker has taken yet."""
-        return len(self._heap)
+        return self._count("pending")
 
     @property
     def num_judged(self) -> int:
         """Requests in work."""
-        return sum(entry.state == "processing" for entry in list(self._entries.values()))
+        return self._count("processing")
+
+    def _count(self, state: State) -> int:
+        return sum(entry.state == state for entry in list(self._entries.values()))
 
     def position(self, entry: QueueEntry) -> int | None:
         """Number of requests judged before it; None once it is in work."""
-        with self._changed:
-            order = [task_id for _, _, task_id in sorted(self._heap)]
-        return (
-            order.index(entry.request.task_id)
-            if entry.state == "pending" and entry.request.task_id in order
-            else None
-        )
-
-    # ------------------------------------------------------------ workers
-
-    def _work(self, number: int) -> None:
-        while (entry := self._take()) is not None:
-            request = entry.request
-            try:
-                result = self._answer(request, number)
-            except DvkError as error:
-                result = failure_of(request.task_id, error)
-                self.failed = error.message if isinstance(error, MachineError) else self.failed
-            except Exception as error:  # noqa: BLE001 - a bug of ours costs one request, not a worker
-                self.failed = f"{type(error).__name__}: {error}"
-                result = failure_of(
-                    request.task_id,
-                    MachineError(f"the judge failed: {self.failed}", "look at the server's log"),
-                )
-            else:
-                self.failed = None
-            self._end(entry, result)
-
-    def _take(self) -> QueueEntry | None:
-        with self._changed:
-            while self._open:
-                if self._heap:
-                    entry = self._entries[heapq.heappop(self._heap)[2]]
-                    entry.state, entry.began = "processing", time.time()
-                    return entry
-                self._changed.wait()
+        if entry.state != "pending" or entry.job is None:
             return None
+        return self._judges.position(entry.job)
+
+    # ------------------------------------------------------------ the judge's side
+
+    def _prepare(self, entry: QueueEntry) -> Judgement | None:
+        with self._changed:
+            if entry.result is not None:  # the server stops
+                return None
+            entry.state, entry.began = "processing", time.time()
+        ready = self._service.prepare(entry.request)
+        if isinstance(ready, Judgement):
+            return ready
+        self.failed = None
+        self._end(entry, ready)
+        return None
+
+    def _deliver(self, entry: QueueEntry, answer: Verdict | BaseException) -> None:
+        task_id = entry.request.task_id
+        if isinstance(answer, Verdict):
+            try:
+                result = self._service.result(entry.request, answer)
+                self.failed = None
+            except Exception as error:  # noqa: BLE001 - see below
+                return self._deliver(entry, error)
+        elif isinstance(answer, DvkError):
+            result = failure_of(task_id, answer)
+            self.failed = answer.message if isinstance(answer, MachineError) else self.failed
+        else:  # a bug of ours costs one request, not a worker
+            self.failed = f"{type(answer).__name__}: {answer}"
+            result = failure_of(
+                task_id,
+                MachineError(f"the judge failed: {self.failed}", "look at the server's log"),
+            )
+        self._end(entry, result)
 
     def _end(self, entry: QueueEntry, result: EvaluationResult) -> None:
         with self._changed:

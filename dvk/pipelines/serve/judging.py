@@ -1,4 +1,4 @@
-"""Serves one request of `dvk serve`: parse it, examine its reference once, have the pool judge, answer in KernelGYM's format."""
+"""One request of `dvk serve`: parse it, examine its reference once, and after the judge, answer in KernelGYM's format."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from typing import Any
 from dvk import backends, tasks
 from dvk.config import Config
 from dvk.errors import DvkError, Exhausted, MachineError, UsageError
-from dvk.harness import BASELINES, JudgePool, JudgeSpec
+from dvk.harness import BASELINES, JudgeQueue, JudgeSpec
 from dvk.harness.queue import default_contract
 from dvk.harness.session import static
 from dvk.harness.session.single_flight import SingleFlight
 from dvk.harness.session.verdict_cache import Remembered
+from dvk.harness.waiting_jobs import Judgement
 from dvk.interop.kernelgym import Evaluation, EvaluationResult, JudgeOptions
 from dvk.interop.kernelgym.answers import result_of
 from dvk.records import BackendName, Candidate, Device, Status, Task, Verdict, content_hash
 
 REFERENCES = 256
 """Examined references kept; examining one takes seconds."""
+JOIN_S = 1.0
+"""Timeout at closing for judges in progress; their processes end with this one."""
 
 
 class JudgeService:
@@ -54,69 +57,67 @@ class JudgeService:
             ("cuda", "cpu") if backends.default_device() == "cuda" else ("cpu",)
         )
         self.device: Device = device or self.devices[0]
-        self._pools = (JudgePool(workers, config, remembered), JudgePool(workers, config))
-        """The second ignores cached verdicts."""
+        self.remembered = remembered
+        self.queue: JudgeQueue[str] = JudgeQueue(workers, config)
         self._changed = threading.Lock()
         self._references: OrderedDict[str, Task | DvkError] = OrderedDict()
         self._looking: dict[str, SingleFlight[Task | DvkError]] = {}
 
     def __enter__(self) -> JudgeService:
-        for pool in self._pools:
-            pool.__enter__()
+        self.queue.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pool in self._pools:
-            pool.__exit__()
+        self.queue.close(wait_s=JOIN_S)
 
-    def answer(self, request: Evaluation, number: int) -> EvaluationResult:
-        """The result of one request; errors in its texts are results, not exceptions.
-
-        Args:
-            request: the request.
-            number: the worker's number, which decides the GPU if there are several.
+    def prepare(self, request: Evaluation) -> Judgement | EvaluationResult:
+        """What the judge is asked, or the result, if that is known without it; errors in its texts are results, not exceptions.
 
         Raises:
             MachineError: this machine cannot judge.
             UsageError: a missing backend or device, an unknown baseline.
         """
-        asked = asked_of(request)
-        if self.require_kernels:
-            asked = asked.model_copy(update={"require_kernels": True})
-        over = _over(request)
-        whole = request.dvk is not None
+        asked = self._asked(request)
         if (why := _unreadable(request)) is not None:
             field_name, error = why
             status = Status.REJECTED if field_name == "kernel_code" else Status.BROKEN_TASK
-            return result_of(
-                request.task_id,
-                Verdict(status=status, tier=asked.tier, stage="static", error=error),
-                whole=whole,
+            return self.result(
+                request, Verdict(status=status, tier=asked.tier, stage="static", error=error)
             )
         candidate, device = self._place(request, asked)
         task = self._reference(request, asked, device)
         if isinstance(task, MachineError):
             raise task
         if isinstance(task, DvkError):
-            broken = Verdict(
-                status=Status.BROKEN_TASK,
-                tier=asked.tier,
-                stage="check",
-                error=f"{task.message} ({task.hint})",
+            text = f"{task.message} ({task.hint})"
+            return self.result(
+                request,
+                Verdict(status=Status.BROKEN_TASK, tier=asked.tier, stage="check", error=text),
             )
-            return result_of(request.task_id, broken, whole=whole)
-        pool = self._pools[1 if request.force_refresh else 0]
-        contract = asked.contract if whole else default_contract(device)
+        whole = request.dvk is not None
         spec = JudgeSpec(
             tier=asked.tier,
             baselines=asked.baselines,
             backward=asked.backward,
             require_kernels=asked.require_kernels,
-            contract=contract,
+            contract=asked.contract if whole else default_contract(device),
             profile=asked.profile if whole else "times" if asked.profile else False,
         )
-        ((_, verdict),) = pool.map([(task, candidate)], spec, first=number)
-        return result_of(request.task_id, verdict, over=over, whole=whole, detect=detects(request))
+        return Judgement(task, candidate, spec, None if request.force_refresh else self.remembered)
+
+    def result(self, request: Evaluation, verdict: Verdict) -> EvaluationResult:
+        """The verdict in KernelGYM's format."""
+        return result_of(
+            request.task_id,
+            verdict,
+            over=_over(request),
+            whole=request.dvk is not None,
+            detect=detects(request),
+        )
+
+    def _asked(self, request: Evaluation) -> JudgeOptions:
+        asked = asked_of(request)
+        return asked.model_copy(update={"require_kernels": True}) if self.require_kernels else asked
 
     def _place(self, request: Evaluation, asked: JudgeOptions) -> tuple[Candidate, Device]:
         """The candidate with its back end, and the device to judge on."""

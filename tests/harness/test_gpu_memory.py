@@ -1,0 +1,230 @@
+"""The owner of GPU memory, and the judge queue on it: a table of made-up GPUs, real threads, judges that only wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dvk import gpu_memory, machine
+from dvk.gpu_memory import GpuMemory
+from dvk.harness import open_sessions
+from dvk.harness.queue import JudgeQueue
+from dvk.harness.session.memory_estimate import CONTEXT_BYTES, WORKER_BYTES, bytes_to_judge
+from dvk.records import Candidate, Status, Task, TensorSpec, Verdict
+from tests.harness.conftest import QUICK
+
+GIB = 1 << 30
+PYTORCH = """CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.20 GiB is free.
+Process 11 has 512.00 MiB memory in use. Process 12 has 30.10 GiB memory in use. Process 13 has 9.00 GiB memory in use.
+Of the allocated memory 8.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated."""
+
+
+def task(name: str, *shape: int, dtype: str = "float32", device: str = "cuda") -> Task:
+    spec = TensorSpec(name="x", dtype=dtype, shape=shape, strides=(1,) * len(shape))
+    return Task(
+        id=name,
+        name=name,
+        source="",
+        entry="f",
+        kind="function",
+        device=device,
+        inputs=(spec,),
+        outputs=(),
+    )
+
+
+def sized(name: str, gib: float) -> Task:
+    """A task whose input has that many GiB."""
+    return task(name, int(gib * 256), 1024, 1024)
+
+
+def jobs(*tasks: Task, each: int = 3) -> list[tuple[Task, Candidate]]:
+    return [
+        (one, Candidate(source=f"{one.id} {n}", backend="cpp", proposer=""))
+        for one in tasks
+        for n in range(each)
+    ]
+
+
+def test_what_a_task_takes_is_several_times_its_tensors() -> None:
+    assert bytes_to_judge(task("a", 1024, 1024)) == WORKER_BYTES
+    assert bytes_to_judge(task("a", 16, 4, 2048, 2048)) == 8 * GIB + CONTEXT_BYTES
+    assert bytes_to_judge(task("a", 16, 4, 2048, 2048, dtype="bool")) == WORKER_BYTES
+    assert bytes_to_judge(task("a", 16, 4, 2048, 2048, device="cpu")) == 0
+
+
+def test_grants_are_spread_and_wait_for_room() -> None:
+    memory = GpuMemory(lambda: (60 * GIB, 70 * GIB))
+    with memory.changed:
+        first, second, third = (memory.place(30 * GIB) for _ in range(3))
+        assert [one and one.gpu for one in (first, second, third)] == [1, 0, 1]
+        assert memory.place(31 * GIB) is None, "neither has as much left"
+        assert memory.place(None) is None, "no GPU is empty"
+        assert second is not None
+        memory.release(second)
+        huge = memory.place(500 * GIB)
+        assert huge is not None and huge.gpu == 0, "more than a GPU has gets an empty one"
+        assert memory.place(GIB) is not None and memory.place(20 * GIB) is None
+
+
+def test_idle_holders_are_closed_for_others_and_only_then() -> None:
+    memory, closed = GpuMemory(lambda: (60 * GIB,)), list[str]()
+    with memory.changed:
+        for name in ("old", "new"):
+            assert (grant := memory.place(20 * GIB)) is not None
+            memory.rest(grant, lambda name=name: closed.append(name))  # type: ignore[misc]
+        assert (small := memory.place(10 * GIB)) is not None and not small.evicted
+        assert (large := memory.place(25 * GIB)) is not None
+    large.evict()
+    assert closed == ["old"]
+    memory.reclaim()
+    assert closed == ["old", "new"]
+    with memory.changed:
+        assert memory.place(25 * GIB) is not None and memory.place(1) is None
+
+
+def test_a_reservation_waits_and_a_machine_without_gpus_has_none() -> None:
+    memory, got = GpuMemory(lambda: (10 * GIB,)), threading.Event()
+
+    def reserve() -> None:
+        with memory.reserve(8 * GIB) as grant:
+            assert grant is not None
+            got.set()
+
+    with memory.reserve(8 * GIB):
+        thread = threading.Thread(target=reserve, daemon=True)
+        thread.start()
+        assert not got.wait(0.2)
+    assert got.wait(5)
+    with GpuMemory(lambda: ()).reserve(8 * GIB) as nothing:
+        assert nothing is None
+
+
+def test_an_error_for_lack_of_memory_has_three_lines() -> None:
+    text = gpu_memory.shorten(PYTORCH, 19 * GIB)
+    assert text.splitlines() == [
+        "CUDA out of memory: 2.00 GiB asked for, 1.20 GiB of 79.11 GiB free",
+        "estimated at 19.0 GiB, and tried again alone on its GPU",
+        "take smaller inputs, or a GPU with more memory",
+    ]
+    assert gpu_memory.was_short(text) and len(gpu_memory.shorten(PYTORCH).splitlines()) == 2
+    failed = gpu_memory.shorten("Traceback\n  x\nCUBLAS_STATUS_ALLOC_FAILED when calling cublas")
+    assert failed.startswith("CUBLAS_STATUS_ALLOC_FAILED")
+    assert gpu_memory.shorten("off by one") == "off by one"
+
+
+class Table:
+    """Made-up GPUs, and judges on them that take what their task is said to take."""
+
+    def __init__(self, *free: int, takes: dict[str, int]):
+        self.memory, self.free, self.takes = GpuMemory(lambda: free), free, takes
+        self.used: Counter[str] = Counter()
+        self.at_once: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.crowded: list[str] = []
+        """Tasks that ran out of memory."""
+        self.opened: list[str] = []
+        self.lock = threading.Lock()
+
+    def open(self, task: Task, _: object, __: object, *, gpu: str | None = None) -> Any:
+        self.opened.append(str(gpu))
+        return Waiting(self, task, str(gpu))
+
+
+class Waiting:
+    """A judge that holds memory for a moment; where there is none left, it says so as PyTorch does."""
+
+    def __init__(self, table: Table, task: Task, gpu: str):
+        self.table, self.task, self.gpu, self.broken = table, task, gpu, None
+
+    def switch_task(self, task: Task) -> None:
+        self.task = task
+
+    def close(self) -> None:
+        pass
+
+    def judge(self, candidate: Candidate, *_: object) -> Verdict:
+        table, wanted = self.table, self.table.takes[self.task.id]
+        with table.lock:
+            short = table.used[self.gpu] + wanted > table.free[int(self.gpu)]
+            if not short:
+                table.used[self.gpu] += wanted
+            table.at_once[self.gpu] += 1
+            table.most[self.gpu] = max(table.most[self.gpu], table.at_once[self.gpu])
+        time.sleep(0.01)
+        with table.lock:
+            table.at_once[self.gpu] -= 1
+            if short:
+                table.crowded.append(self.task.id)
+            else:
+                table.used[self.gpu] -= wanted
+        status, error = (Status.LAUNCH_ERROR, PYTORCH) if short else (Status.MISMATCH, "off by one")
+        return Verdict(status=status, tier="search", stage="check", error=error)
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(machine, "gpu_names", lambda: ("a", "b"))
+    monkeypatch.setattr("dvk.harness.queue.recording.warm", lambda _: None)
+    yield
+
+
+def judge_all(
+    table: Table, wanted: list[tuple[Task, Candidate]], monkeypatch: pytest.MonkeyPatch
+) -> dict[int, Verdict]:
+    monkeypatch.setattr(open_sessions, "open_session", table.open)
+    with JudgeQueue[int](16, QUICK, memory=table.memory) as queue:
+        return dict(queue.map(wanted))
+
+
+@pytest.mark.parametrize("free", [8, 80])
+def test_large_and_small_tasks_share_the_gpus_and_nothing_is_lost(
+    gpus: None, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    tasks = [sized(f"t{gib}", gib) for gib in (0.1, 0.5, 2, 6, 1, 0.2, 3, 12)]
+    takes = {one.id: min(free * GIB, bytes_to_judge(one)) for one in tasks}
+    table = Table(free * GIB, free * GIB, takes=takes)
+    found = judge_all(table, jobs(*tasks, each=6), monkeypatch)
+    assert Counter(verdict.status for verdict in found.values()) == {Status.MISMATCH: 48}
+    assert not table.crowded, "nothing starts that does not fit"
+    assert set(table.most) == {"0", "1"}, "both GPUs are used"
+    if free == 80:
+        assert min(table.most.values()) > 2
+
+
+def test_a_task_that_takes_more_than_estimated_is_judged_alone_before_it_counts(
+    gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, greedy, hopeless = (sized(name, 0.1) for name in ("small", "greedy", "hopeless"))
+    takes = {"small": 4 * GIB, "greedy": 38 * GIB, "hopeless": 41 * GIB}
+    table = Table(40 * GIB, 40 * GIB, takes=takes)
+    found = judge_all(table, jobs(small, greedy, hopeless, each=4), monkeypatch)
+    assert [found[n].status for n in range(8)] == [Status.MISMATCH] * 8
+    assert "greedy" in table.crowded and table.crowded.count("hopeless") >= 8
+    for n in range(8, 12):
+        assert found[n].status is Status.LAUNCH_ERROR
+        assert "tried again alone" in str(found[n].error) and "Process 11" not in str(
+            found[n].error
+        )
+
+
+def test_closing_wakes_workers_that_wait_for_memory(
+    gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(10 * GIB, 10 * GIB, takes={"huge": GIB})
+    monkeypatch.setattr(open_sessions, "open_session", table.open)
+    with table.memory.changed:
+        assert table.memory.place(None) and table.memory.place(None)
+    queue = JudgeQueue[int](2, QUICK, memory=table.memory)
+    for number, (one, candidate) in enumerate(jobs(sized("huge", 6))):
+        queue.submit(number, one, candidate)
+    time.sleep(0.1)
+    threads = list(queue._threads)
+    assert threads and not table.opened and queue.num_waiting == 3
+    queue.close()
+    assert not any(thread.is_alive() for thread in threads)
