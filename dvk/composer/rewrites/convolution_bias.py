@@ -1,7 +1,7 @@
 """Add a library convolution's bias in the kernel that follows.
 
 cuDNN's convolutions leave the bias to a kernel of PyTorch, which reads and writes the whole result: the sum is the same
-wherever it is done, and next to what reads it, it costs nothing. Depthwise convolutions have a kernel that adds the bias itself.
+wherever it is done, and next to what reads it, it costs nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ def rewrite(graph: Graph) -> Graph | None:
             or node.args[2] is None
             or node.shape is None
             or node.name in kept
-            or _is_depthwise(node, nodes)
         ):
             continue
         bias = nodes[ref(node.args[2]) or ""]
@@ -58,9 +57,3 @@ def rewrite(graph: Graph) -> Graph | None:
         )
         replacement[node.name] = [alone, laid, total]
     return rebuilt(graph, replacement, {}) if replacement else None
-
-
-def _is_depthwise(node: Node, nodes: dict[str, Node]) -> bool:
-    """One input channel a group: the weight's second dimension, the first of a transposed convolution's results."""
-    weight = nodes[ref(node.args[1]) or ""].shape or (0, 0)
-    return weight[1] == 1 and weight[0] > 1
