@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from dvk import machine
+from dvk.records import Device
 
 UNREPORTED_BYTES = 40 << 30
 """Assumed free memory of a GPU that does not report it."""
@@ -66,10 +67,14 @@ class GpuMemory:
         self.changed = threading.Condition()
 
     @contextmanager
-    def reserve(self, need: int | None) -> Iterator[Grant | None]:
-        """Hold `need` bytes of one GPU, or a whole one (None) in the body; waits for room. None if there is no GPU."""
+    def reserve(self, need: int | None, gpu: int | None = None) -> Iterator[Grant | None]:
+        """Hold `need` bytes of one GPU, or a whole one (None) in the body; waits for room. None if there is no GPU.
+
+        Args:
+            gpu: the one that is meant; None: any.
+        """
         with self.changed:
-            while (grant := self.place(need)) is None and self._capacity:
+            while (grant := self.place(need, gpu)) is None and self._capacity:
                 self.changed.wait()
         try:
             if grant is not None:
@@ -80,22 +85,24 @@ class GpuMemory:
                 with self.changed:
                     self.release(grant)
 
-    def place(self, need: int | None) -> Grant | None:
+    def place(self, need: int | None, gpu: int | None = None) -> Grant | None:
         """Return a grant on the GPU with the fewest holders at work that has room; None if there is none now.
 
         Args:
             need: bytes; None: all of a GPU on which nobody works. More than a GPU has counts as all of it.
+            gpu: the one that is meant; None: any.
         """
         self._look()
-        fits = [gpu for gpu in range(len(self._capacity)) if self._fits(gpu, need)]
+        asked = range(len(self._capacity)) if gpu is None else [gpu]
+        fits = [one for one in asked if self._fits(one, need)]
         if not fits:
             return None
         chosen = min(
             fits,
-            key=lambda gpu: (
-                need is None or self._room(gpu) < need,
-                sum(1 for one in self._grants if one.gpu == gpu and one.close is None),
-                -self._room(gpu),
+            key=lambda one: (
+                need is None or self._room(one) < need,
+                sum(1 for grant in self._grants if grant.gpu == one and grant.close is None),
+                -self._room(one),
             ),
         )
         grant = Grant(chosen, self._capacity[chosen] if need is None else need)
@@ -174,6 +181,22 @@ def _reported() -> tuple[int, ...]:
 def owner() -> GpuMemory:
     """Return the owner of this process."""
     return GpuMemory()
+
+
+@contextmanager
+def environment(device: Device, need: int | None) -> Iterator[dict[str, str]]:
+    """Hold `need` bytes of a GPU, or a whole one (None), in the body; yield the variables of a child that runs there. Nothing on a CPU."""
+    if device != "cuda":
+        yield {}
+        return
+    with owner().reserve(need) as grant:
+        yield environment_of(grant)
+
+
+def environment_of(grant: Grant | None) -> dict[str, str]:
+    """Return the variables of a child that runs on the granted GPU."""
+    gpu = None if grant is None else visible(grant.gpu)
+    return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
 
 
 def visible(gpu: int) -> str | None:

@@ -112,6 +112,10 @@ class Task(Record):
         None,
         description="The module is called in train mode, as examined; null of a function, or not known.",
     )
+    peak_bytes: int | None = Field(
+        None,
+        description="GPU memory that examining one call took: inputs, outputs and intermediate results; null on a CPU.",
+    )
     package: str = Field(
         "",
         description="The package that its file is a module of, e.g. `pkg.nn`; empty when it is of none.",

@@ -74,7 +74,6 @@ LONG = {
     "dvk_pieces": "one text that every drop-in holds",
     "choose": "to be split",
     "decide": "to be split",
-    "application": "to be split",
     "fit": "to be split",
 }
 """Functions that may be longer, and why."""

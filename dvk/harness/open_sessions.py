@@ -65,9 +65,11 @@ class OpenSessions:
             return 0
         return bytes_to_judge(judgement.task) << self._doubled[judgement.task.id]
 
-    def raise_estimate(self, judgement: Judgement) -> None:
-        """Double the estimate for a task that ran out of memory."""
-        self._doubled[judgement.task.id] += 1
+    def raise_estimate(self, judgement: Judgement, session: OpenSession) -> None:
+        """Double the estimate for a task that ran out of what the session was granted. Not under the lock."""
+        with self._memory.changed:
+            if session.grant is not None and session.grant.num_bytes >= self.need(judgement):
+                self._doubled[judgement.task.id] += 1
 
     def take(self, job: JudgeJob, num_jobs: int) -> OpenSession | None:
         """Return a session for the job's task; None while there is no memory for it.

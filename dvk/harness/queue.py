@@ -296,10 +296,12 @@ class JudgeQueue(Generic[K]):
         answer: Verdict | BaseException | None = None
         try:
             judge = self._sessions.turn(session, asked.task, self.config)
-            judge.sharers, judge.make_room = self.workers, self.make_room
+            judge.sharers = 1 if job.alone else self.workers
+            judge.make_room = self.make_room
             answer = self._verdict(judge, job, asked, session)
         except MemoryWasShort:
             healthy = False
+            self._sessions.raise_estimate(asked, session)
         except Exception as error:  # noqa: BLE001 - the fence: see dvk.crashes
             healthy = False  # its state is unknown
             answer = (

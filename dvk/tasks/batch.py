@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
+from dvk import gpu_memory
 from dvk.config import Limits
 from dvk.sandbox import Death, SandboxSession
 
@@ -69,10 +71,29 @@ def _block(
         )
         with SandboxSession(target, whole, env=env, late_env=late_env, isolate=isolate) as session:
             session.send({"requests": rest})
-            for _ in rest:
-                answer = session.receive(limits.wall_s)
-                if isinstance(answer, Death):
+            with ExitStack() as held:
+                gpus: list[int] = []
+                for _ in rest:
+                    answer = _answer(session, limits.wall_s, held, gpus)
                     answers.append(answer)
-                    break
-                answers.append(answer.value)
+                    if isinstance(answer, Death):
+                        break
     return answers
+
+
+def _answer(
+    session: SandboxSession, wall_s: float, held: ExitStack, gpus: list[int]
+) -> dict[str, Any] | Death:
+    """The answer to one request. A child that needs a GPU for it gets memory, which it keeps until it asks again or ends; `gpus` then has
+    the GPU, since its context stays there."""
+    while True:
+        answer = session.receive(wall_s)
+        if isinstance(answer, Death):
+            return answer
+        if "needs" not in answer.value:
+            return answer.value
+        held.close()
+        gpu = gpus[0] if gpus else None
+        grant = held.enter_context(gpu_memory.owner().reserve(answer.value["needs"], gpu))
+        gpus[:] = [] if grant is None else [grant.gpu]
+        session.send({"env": gpu_memory.environment_of(grant)})

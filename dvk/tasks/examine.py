@@ -1,12 +1,13 @@
 """Examination of a file in the child: execute it, run its reference, report what it is or what is wrong.
 
 Messages, in order: {stage} before each step, so that a crash can be located; {error} and the end, or {task}; then {variant} for every
-further shape that the reference accepts; {done}.
+further shape that the reference accepts; {done}. For a GPU, {needs: bytes} before anything is allocated, which {env} answers.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from dvk.tasks import beside, entry, packages, searched, variants
 from dvk.tasks.build import BuiltTask, build, run_file
 from dvk.tasks.hygiene import equal
 from dvk.tasks.input_sampler import Call
+from dvk.tasks.peak_memory import peak_bytes
 from dvk.tasks.precision import PrecisionMode, classify
 from dvk.tasks.shared_memory import check_shared
 from dvk.tasks.sizes import num_bytes
@@ -55,14 +57,11 @@ def examine(channel: SessionChannel) -> None:
 
 
 def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
-    if request["device"] == "cuda" and not torch.cuda.is_available():
-        raise MachineError(
-            "this machine has no usable CUDA device",
-            "use --device cpu, or see what `dvk doctor` says",
-        )
     channel.send({"stage": "importing it"})
     watch = searched.Searched([request["path"].rpartition("/")[0], request.pop("cwd")])
     task = _identify(request)
+    if task.device == "cuda":
+        _wait_for_gpu(channel, task)
     channel.send({"stage": f"constructing {task.entry}"})
     built = build(task)
     channel.send({"stage": "drawing inputs"})
@@ -80,6 +79,18 @@ def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
     channel.send({"stage": "trying other shapes"})
     _search_shapes(channel, built, task)
     channel.send({"done": True})
+
+
+def _wait_for_gpu(channel: SessionChannel, task: Task) -> None:
+    """Tell how much memory the call takes, and wait for a GPU that has it, before anything is allocated."""
+    channel.send({"needs": peak_bytes(task)})
+    answer = channel.receive() or {}
+    os.environ.update(answer.get("env", {}))  # CUDA reads it when it starts
+    if not torch.cuda.is_available():
+        raise MachineError(
+            "this machine has no usable CUDA device",
+            "use --device cpu, or see what `dvk doctor` says",
+        )
 
 
 def _identify(request: dict[str, Any]) -> Task:
@@ -191,6 +202,7 @@ def _run_twice(
         "stochastic": stochastic,
         "training": training,
         "precision": classify(watch, [t for _, t in (*outputs, *left)]),
+        "peak_bytes": torch.cuda.max_memory_allocated() if built.task.device == "cuda" else None,
     }
 
 

@@ -10,14 +10,17 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from dvk import gpu_memory
 from dvk.config import Limits
 from dvk.errors import DvkError, Exhausted, MachineError, TaskError
 from dvk.records import Device, ShapeVariant, Task, content_hash
 from dvk.sandbox import Death, SandboxSession
 from dvk.tasks import naming
+from dvk.tasks.sizes import bytes_to_run
 from dvk.tasks.sourcetext import read_source
 from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
 
@@ -146,13 +149,30 @@ def of_text(source: str, entry: str, name: str) -> Task:
 
 
 def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
+    for need in ("estimated", "whole"):
+        try:
+            return _examined(request, file, limits, whole=need == "whole")
+        except TaskError as error:
+            if request["device"] != "cuda" or not gpu_memory.was_short(error.message):
+                raise
+            short = error
+    raise TaskError(gpu_memory.shorten(short.message), "make the example inputs smaller")
+
+
+def _examined(request: dict[str, Any], file: str, limits: Limits, *, whole: bool) -> Task:
+    """The task; on a GPU that has room for it, or, if `whole`, on one where nothing else is at work."""
     task: Task | None = None
     stage = "starting"
     variants: list[ShapeVariant] = []
     deadline = time.monotonic() + limits.wall_s
-    with SandboxSession(
-        "dvk.tasks.examine:examine", limits, isolate=limits.reference_isolation(request["device"])
-    ) as session:
+    with (
+        ExitStack() as held,
+        SandboxSession(
+            "dvk.tasks.examine:examine",
+            limits,
+            isolate=limits.reference_isolation(request["device"]),
+        ) as session,
+    ):
         session.send(request)
         while True:
             answer = session.receive(max(0.01, deadline - time.monotonic()))
@@ -164,6 +184,12 @@ def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:
             if "error" in message:
                 raise _error(**message["error"])
             stage = message.get("stage", stage)
+            if "needs" in message:
+                asked = time.monotonic()
+                need = None if whole else bytes_to_run(message["needs"])
+                env = held.enter_context(gpu_memory.environment(request["device"], need))
+                session.send({"env": env})
+                deadline += time.monotonic() - asked
             if "variant" in message:
                 variants.append(ShapeVariant.model_validate(message["variant"]))
             if "task" in message:

@@ -8,10 +8,20 @@ from collections.abc import Iterable
 
 from dvk.records import Task
 
+CONTEXT_BYTES = 1 << 29
+"""GPU memory of a process that has run something there."""
+UNKNOWN_BYTES = 4 << 30
+"""Assumed of a reference that cannot be estimated."""
+
 
 def num_bytes(task: Task) -> int:
     """Return the bytes of a task's inputs and outputs, each counted once."""
     return tensor_bytes((spec.dtype, spec.shape) for spec in (*task.inputs, *task.outputs))
+
+
+def bytes_to_run(peak_bytes: int | None) -> int:
+    """Return GPU memory of running a reference twice, with what the first call returned; an unknown peak counts as small."""
+    return CONTEXT_BYTES + (2 * peak_bytes if peak_bytes is not None else UNKNOWN_BYTES)
 
 
 def tensor_bytes(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> int:

@@ -6,13 +6,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dvk import gpu_memory, machine
+from dvk import gpu_memory, machine, tasks
+from dvk.config import Limits
 from dvk.gpu_memory import GpuMemory
-from dvk.harness import open_sessions
+from dvk.harness import JudgeSpec, open_sessions
 from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.memory_estimate import CONTEXT_BYTES, WORKER_BYTES, bytes_to_judge
 from dvk.records import Candidate, Status, Task, TensorSpec, Verdict
@@ -186,10 +188,10 @@ def judge_all(
 def test_large_and_small_tasks_share_the_gpus_and_nothing_is_lost(
     gpus: None, monkeypatch: pytest.MonkeyPatch, free: int
 ) -> None:
-    tasks = [sized(f"t{gib}", gib) for gib in (0.1, 0.5, 2, 6, 1, 0.2, 3, 12)]
-    takes = {one.id: min(free * GIB, bytes_to_judge(one)) for one in tasks}
+    several = [sized(f"t{gib}", gib) for gib in (0.1, 0.5, 2, 6, 1, 0.2, 3, 12)]
+    takes = {one.id: min(free * GIB, bytes_to_judge(one)) for one in several}
     table = Table(free * GIB, free * GIB, takes=takes)
-    found = judge_all(table, jobs(*tasks, each=6), monkeypatch)
+    found = judge_all(table, jobs(*several, each=6), monkeypatch)
     assert Counter(verdict.status for verdict in found.values()) == {Status.MISMATCH: 48}
     assert not table.crowded, "nothing starts that does not fit"
     assert set(table.most) == {"0", "1"}, "both GPUs are used"
@@ -228,3 +230,43 @@ def test_closing_wakes_workers_that_wait_for_memory(
     assert threads and not table.opened and queue.num_waiting == 3
     queue.close()
     assert not any(thread.is_alive() for thread in threads)
+
+
+LARGE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2.0 + 1.0
+
+def get_inputs():
+    return [torch.randn({rows}, 1024, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+CANDIDATE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.add(torch.relu(x).mul_(2.0), 1.0{wrong})
+"""
+
+
+@pytest.mark.gpu
+def test_eight_tasks_of_up_to_6_gb_are_judged_at_once(tmp_path: Path) -> None:
+    limits = Limits(wall_s=300.0, memory_bytes=64 << 30)
+    config = QUICK.model_copy(update={"limits": limits})
+    wanted: list[tuple[Task, Candidate]] = []
+    for number, gb in enumerate((6, 2, 0.5, 6, 2, 0.5, 6, 2)):
+        path = tmp_path / f"large{number}.py"
+        path.write_text(LARGE.format(rows=int(gb * 256)))
+        one = tasks.load(str(path), device="cuda", limits=limits)
+        assert one.peak_bytes is not None and one.peak_bytes >= gb * 1e9
+        wrong = " + 0.01" if number % 2 else ""
+        wanted.append((one, Candidate(source=CANDIDATE.format(wrong=wrong), backend="triton")))
+    with JudgeQueue[int](8, config) as queue:
+        found = dict(queue.map(wanted, JudgeSpec(tier="smoke")))
+    said = [f"{found[n].status.value}: {found[n].error}" for n in range(8)]
+    assert [text.split(":")[0] for text in said] == ["ok", "mismatch"] * 4, said

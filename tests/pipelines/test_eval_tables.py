@@ -11,7 +11,6 @@ import pytest
 from dvk import machine
 from dvk.cli.eval import lines
 from dvk.config import Config
-from dvk.harness.session.concurrency import gpu_for
 from dvk.harness.timing.roofline import Ceilings
 from dvk.pipelines.eval.flops import flop_ms
 from dvk.pipelines.eval.hygiene import hygiene_flags
@@ -390,8 +389,6 @@ def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers_for(request, Config(), "cuda") == 4 * 3
     monkeypatch.setattr(machine, "num_cores", lambda: 6)
     assert workers_for(request, Config(), "cuda") == 4
-    task = Task(id="t", name="t", source="", entry="Model", kind="module", device="cuda")
-    assert len({gpu_for(task, number) for number in range(4 * judges)}) == 4
     assert workers_for(EvalRequest(suite=Path("x"), workers=3), Config(), "cuda") == 3
 
 

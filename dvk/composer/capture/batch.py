@@ -15,11 +15,13 @@ attention that GPU's layout.
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -37,6 +39,7 @@ from dvk.config import Limits
 from dvk.records import Device, Graph, Node, Task
 from dvk.sandbox import Death
 from dvk.tasks.batch import each
+from dvk.tasks.sizes import bytes_to_run
 
 LIMITS = Limits(wall_s=120.0)
 
@@ -84,23 +87,35 @@ def child(channel: Any) -> None:
         if position % COLLECT_EVERY == 0:
             gc.collect()
         before = set(sys.modules)
-        channel.send(build_reply(Task.model_validate(request["task"]), trace_quickly))
+        task = Task.model_validate(request["task"])
+        channel.send(build_reply(task, partial(trace_quickly, ask=partial(wait_for_gpu, channel))))
         for name in set(sys.modules) - before:
             if name.startswith("dvk_source_"):
                 del sys.modules[name]  # hundreds of tasks' globals use memory
 
 
-def trace_quickly(task: Task, kernels: Device | None = None) -> CapturedGraph:
+def wait_for_gpu(channel: Any, task: Task) -> None:
+    """Wait until the parent grants the GPU memory that running the task takes; on a CPU nothing is asked."""
+    if task.device == "cuda":
+        channel.send({"needs": bytes_to_run(task.peak_bytes)})
+        os.environ.update(channel.receive()["env"])  # CUDA reads it when it starts
+
+
+def trace_quickly(
+    task: Task, kernels: Device | None = None, ask: Callable[[Task], None] = lambda _: None
+) -> CapturedGraph:
     """Capture as `export.trace` does, with fake tensors where they are as good.
 
     Args:
         task: without a GPU, a task for the CPU, whatever device its graph is for.
         kernels: the device whose layouts results must have, if it is not the task's device.
+        ask: called before the task is run on its device.
 
     Raises:
         CannotCompose, TaskError: as `trace`; also if attention on another device cannot be traced with fake tensors.
     """
     if task.device != "cpu" and re.search(r"cuda|cpu|device", task.source):
+        ask(task)
         return trace(task)
     try:
         quick = trace_fake(task, kernels)
@@ -111,6 +126,7 @@ def trace_quickly(task: Task, kernels: Device | None = None) -> CapturedGraph:
             return quick
     except Exception:  # noqa: BLE001 - whatever fake tensors cannot do, the slow way does or explains
         pass
+    ask(task)
     captured = trace(task)
     if kernels not in (None, task.device) and calls_attention(captured.graph):
         raise CannotCompose(

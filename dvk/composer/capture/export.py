@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dvk import aten, crashes
+from dvk import aten, crashes, gpu_memory
 from dvk.composer.capture.blame import one_line, operator_name, with_location
 from dvk.composer.capture.blocks import block_of
 from dvk.composer.capture.captured import CapturedGraph
@@ -33,6 +33,7 @@ from dvk.config import Limits
 from dvk.errors import TaskError
 from dvk.records import Graph, Node, Task
 from dvk.sandbox import Death, call
+from dvk.tasks.sizes import bytes_to_run
 
 if TYPE_CHECKING:
     from dvk.composer.capture.calling import ModuleCall
@@ -53,13 +54,14 @@ def capture(task: Task, limits: Limits) -> CapturedGraph:
         CannotCompose: the module is outside what can be captured.
         MachineError: the child could not be started.
     """
-    isolate = limits.reference_isolation(task.device)
-    answer = call(
-        "dvk.composer.capture.export:child",
-        {"task": task.model_dump(mode="json")},
-        limits,
-        isolate=isolate,
-    )
+    with gpu_memory.environment(task.device, bytes_to_run(task.peak_bytes)) as env:
+        answer = call(
+            "dvk.composer.capture.export:child",
+            {"task": task.model_dump(mode="json")},
+            limits,
+            env=env,
+            isolate=limits.reference_isolation(task.device),
+        )
     if isinstance(answer, Death):
         raise CannotCompose(error_of_death(answer))
     if "cannot" in answer.value:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dvk.cluster.connection import connect
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError
+from dvk.harness.remote.elsewhere import JudgeElsewhere, seconds_left
 from dvk.harness.remote.node import SeatConfig
 from dvk.harness.remote.node_pool import SeatRequest, SeatSlot, seats_of
 from dvk.harness.session.concurrency import per_device
@@ -20,7 +20,7 @@ MODEL_SHARE = 0.51
 """Share of a GPU for a model that writes there: no two models share a GPU, and Ray fills the rest with judges."""
 
 
-class RayJudgeSession:
+class RayJudgeSession(JudgeElsewhere):
     """A `JudgeSession` by a seat of the cluster in `remote.engine`.
 
     Args:
@@ -34,27 +34,10 @@ class RayJudgeSession:
 
     def __init__(self, task: Task, config: Config, spec: JudgeSpec = JudgeSpec()):  # noqa: B008 - it is frozen
         assert config.remote.engine is not None, "there is no cluster"
-        self.task, self.config = task, config
+        super().__init__(task, config)
         self.seats = seats_of(connect(config.remote.engine))
-        self.sharers = 1  # judge sessions on this machine; seats receive the number on their node
-        self.broken: str | None = None
-        self.make_room: Callable[[], None] = lambda: None
-        self.decide_by: float | None = None
         self._kind = SeatConfig(config, spec.of_session)
         self._before: SeatSlot | None = None
-
-    def __enter__(self) -> RayJudgeSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Do nothing: seats stay for the next judge session."""
-
-    def switch_task(self, task: Task) -> None:
-        """Switch to another task."""
-        self.task = task
 
     def judge(
         self,
@@ -63,16 +46,12 @@ class RayJudgeSession:
         baselines: Sequence[str] = (),
         deadline: float | None = None,
     ) -> Verdict | None:
-        """Return the verdict; None if the deadline came first. Arguments as for `JudgeSession.judge`.
-
-        Raises:
-            MachineError: a node failed, or none is left.
-        """
+        """See `JudgeElsewhere.judge`. A candidate whose seat is lost goes to another."""
         ray = self.seats.cluster.ray
         want, why = want_of(self.task.device, self.config), ""
         for _ in range(ATTEMPTS):
             place = self.seats.acquire(want, self._kind, self.task.id, self._before)
-            limit_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            limit_s = seconds_left(deadline)
             sharers = self.seats.sharers(place)
             try:
                 answer = ray.get(

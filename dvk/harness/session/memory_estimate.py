@@ -13,9 +13,14 @@ CONTEXT_BYTES = 3 << 29
 COPIES = 8
 """Copies of a task's inputs and outputs in referee, reference and candidate: as drawn, in float64, as expected, as answered."""
 
+DOUBLED = 3
+"""Intermediate results of a call, in float64 and as they are: one process computes at a time."""
+
 
 def bytes_to_judge(task: Task) -> int:
     """Return GPU memory of judging the task: 0 on a CPU."""
     if task.device != "cuda":
         return 0
-    return max(WORKER_BYTES, CONTEXT_BYTES + COPIES * num_bytes(task))
+    held = num_bytes(task)
+    inner = max(0, (task.peak_bytes or 0) - 2 * held)  # it was examined with two sets of inputs
+    return max(WORKER_BYTES, CONTEXT_BYTES + COPIES * held + DOUBLED * inner)

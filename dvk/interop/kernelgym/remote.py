@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dvk.config import Config
 from dvk.errors import MachineError, UsageError
+from dvk.harness.remote.elsewhere import JudgeElsewhere
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.interop.kernelgym.client import Client, RequestRefused
 from dvk.interop.kernelgym.fields import JudgeOptions
@@ -54,7 +55,7 @@ def require_ours(config: Config, what: str) -> None:
 _TIMED_AGAINST = {(): "pytorch", ("compile",): "torch_compile"}
 
 
-class RemoteJudgeSession:
+class RemoteJudgeSession(JudgeElsewhere):
     """As `JudgeSession`, by a server.
 
     Args:
@@ -68,30 +69,13 @@ class RemoteJudgeSession:
 
     def __init__(self, task: Task, config: Config, spec: JudgeSpec = JudgeSpec()):  # noqa: B008 - it is frozen
         assert config.remote.judge is not None, "there is no remote judge"
-        self.task, self.config = task, config
+        super().__init__(task, config)
         self.asked = JudgeOptions.model_validate(
             spec.model_dump() | {"profile": bool(spec.profile)}
         )
         self.client = Client(config.remote.judge, config.remote)
-        self.sharers = 1  # this machine's judge sessions; the server shares its own
-        self.make_room: Callable[[], None] = lambda: None
-        self.decide_by: float | None = None
-        self.broken: str | None = None
         self._ours: bool | None = None
         """Whether the server is a `dvk serve`; None before the first request."""
-
-    def __enter__(self) -> RemoteJudgeSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Does nothing: no process is held here."""
-
-    def switch_task(self, task: Task) -> None:
-        """Switch to another task."""
-        self.task = task
 
     def judge(
         self,
@@ -100,7 +84,7 @@ class RemoteJudgeSession:
         baselines: Sequence[str] = (),
         deadline: float | None = None,
     ) -> Verdict | None:
-        """The verdict; None if the deadline came first. Arguments as of `JudgeSession.judge`."""
+        """See `JudgeElsewhere.judge`."""
         began = time.monotonic()
         if self._ours is None:
             self._ours = "dvk" in self.client.health()

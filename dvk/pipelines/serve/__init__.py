@@ -69,12 +69,7 @@ def serve(request: ServeRequest, config: Config) -> None:
 
     if config.remote.judge is not None:
         raise UsageError("`dvk serve` judges itself", "leave remote.judge out")
-    token = os.environ.get(request.token_env or config.remote.token_env) or None
-    if token is None and not request.open_to_all and not local(request.host):
-        problem = f"on {request.host} anybody who reaches the port could have code run here"
-        raise UsageError(
-            problem, f"export ${request.token_env or config.remote.token_env}, or add --no-token"
-        )
+    token = _token(request, config)
     config, why = enclosed(config)
     workers = request.workers or max(LEAST_WORKERS, len(machine.gpu_names()) * 2)
     judging = JudgeService(
@@ -90,7 +85,7 @@ def serve(request: ServeRequest, config: Config) -> None:
     with listener, judging, RequestQueue(config.serve, judging.queue, judging) as queue:
 
         class Server(uvicorn.Server):
-            """Stops the desk first: requests that wait for a verdict would keep their connections open."""
+            """Stops the queue first: requests that wait for a verdict would keep their connections open."""
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 queue.close()
@@ -103,24 +98,32 @@ def serve(request: ServeRequest, config: Config) -> None:
             timeout_graceful_shutdown=GRACE_S,
             server_header=False,
         )
-        address, port = listener.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
-        how = "with a token" if token else "without a token"
-        print(
-            f"serving http://{shown}:{port} {how}, {workers} at a time on {judging.device}; Ctrl-C ends it",
-            file=sys.stderr,
-            flush=True,
-        )
-        if why is not None:
-            print(
-                f"{why}: references that are sent here can read this user's files",
-                file=sys.stderr,
-                flush=True,
-            )
+        how = f"with{'' if token else 'out'} a token, {workers} at a time on {judging.device}"
+        _announce(listener, how, why)
         try:
             Server(settings).run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises the signal again when it has stopped
             pass
+
+
+def _token(request: ServeRequest, config: Config) -> str | None:
+    """The token that clients need; None if any client is answered."""
+    name = request.token_env or config.remote.token_env
+    token = os.environ.get(name) or None
+    if token is None and not request.open_to_all and not local(request.host):
+        problem = f"on {request.host} anybody who reaches the port could have code run here"
+        raise UsageError(problem, f"export ${name}, or add --no-token")
+    return token
+
+
+def _announce(listener: socket.socket, how: str, open_files: str | None) -> None:
+    """Say where it serves, and why references can read files, if they can."""
+    address, port = listener.getsockname()[:2]
+    shown = f"[{address}]" if ":" in address else address
+    lines = [f"serving http://{shown}:{port} {how}; Ctrl-C ends it"]
+    if open_files is not None:
+        lines.append(f"{open_files}: references that are sent here can read this user's files")
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def enclosed(config: Config) -> tuple[Config, str | None]:

@@ -51,14 +51,20 @@ def application(
     """The app.
 
     Args:
-        desk: takes the requests.
+        queue: takes the requests.
         judging: gives the devices and back ends.
         token: the required token; None admits every client.
         guarded: only programs of this machine are admitted.
     """
     app = FastAPI(title="dvk serve", version=dvk.__version__, docs_url=None, redoc_url=None)
-    began = time.time()
+    _add_gate(app, token, guarded)
+    app.exception_handler(RequestValidationError)(unreadable)
+    _add_requests(app, queue)
+    _add_health(app, queue, judging)
+    return app
 
+
+def _add_gate(app: FastAPI, token: str | None, guarded: bool) -> None:
     @app.middleware("http")
     async def gate(
         request: Request, following: Callable[[Request], Awaitable[Response]]
@@ -87,19 +93,21 @@ def application(
             return JSONResponse({"detail": f"larger than {BODY_BYTES} bytes"}, 413)
         return await following(request)
 
-    @app.exception_handler(RequestValidationError)
-    async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
-        # As FastAPI does, without the input: JSON may be unable to hold it, and it may be megabytes.
-        wrong = [
-            {
-                "loc": [str(part) for part in one["loc"]],
-                "msg": _ascii(str(one["msg"])),
-                "type": one["type"],
-            }
-            for one in error.errors()
-        ]
-        return JSONResponse({"detail": wrong}, 422)
 
+async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
+    """As FastAPI does, without the input: JSON may be unable to hold it, and it may be megabytes."""
+    wrong = [
+        {
+            "loc": [str(part) for part in one["loc"]],
+            "msg": _ascii(str(one["msg"])),
+            "type": one["type"],
+        }
+        for one in error.errors()
+    ]
+    return JSONResponse({"detail": wrong}, 422)
+
+
+def _add_requests(app: FastAPI, queue: RequestQueue) -> None:
     @app.post("/evaluate")
     async def evaluate(request: Evaluation) -> JSONResponse:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -135,6 +143,10 @@ def application(
             return JSONResponse(_plain(_status(entry, queue)), 202)
         return JSONResponse(_plain(entry.result.model_dump()))
 
+
+def _add_health(app: FastAPI, queue: RequestQueue, judging: JudgeService) -> None:
+    began = time.time()
+
     @app.get("/health")
     async def health() -> JSONResponse:
         well = queue.failed is None and not queue.closed
@@ -157,8 +169,6 @@ def application(
             },
             200 if well else 503,
         )
-
-    return app
 
 
 def named(header: str) -> str:

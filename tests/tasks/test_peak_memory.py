@@ -1,0 +1,67 @@
+"""Memory that a reference takes, counted without it, and examined against what is granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from dvk import tasks
+from dvk.tasks.peak_memory import LiveBytes, peak_bytes
+
+GIB = 1 << 30
+LARGE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024)
+
+    def forward(self, x):
+        return torch.softmax(self.down(torch.relu(self.up(x))), -1) + x
+
+def get_inputs():
+    return [torch.randn(1 << 20, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_call_of_36_gib_is_estimated_without_them(tmp_path: Path) -> None:
+    (tmp_path / "large.py").write_text(LARGE)
+    peak = peak_bytes(tasks.unexamined(str(tmp_path / "large.py")))
+    weights = 4 * (2 * 1024 * 4096 + 4096 + 1024)
+    assert peak == 36 * GIB + weights, "the input, the first product and its relu"
+
+
+@pytest.mark.parametrize(
+    ("forward", "peak"),
+    [
+        (lambda x: x + 1, 8),
+        (lambda x: (x + 1) * 2, 12),
+        (lambda x: x.view(-1)[: x.numel() // 2], 4),
+        (lambda x: x.relu_(), 4),
+        (lambda x: sum(x[i : i + 1].sum() for i in range(4)), 4),
+    ],
+)
+def test_views_are_counted_once_and_what_is_freed_no_more(
+    forward: Callable[[torch.Tensor], object], peak: int
+) -> None:
+    live = LiveBytes()
+    x = torch.empty(GIB, 1, device="meta")
+    live.count([x])
+    with torch.no_grad(), live:
+        forward(x)
+    assert round(live.most / GIB) == peak and live.now == 4 * GIB
+    del x
+    assert live.now == 0
+
+
+def test_what_decides_by_values_has_no_estimate(tmp_path: Path) -> None:
+    text = LARGE.replace("return torch.softmax", "assert x.sum() > 0\n        return torch.softmax")
+    (tmp_path / "deciding.py").write_text(text)
+    assert peak_bytes(tasks.unexamined(str(tmp_path / "deciding.py"))) is None
