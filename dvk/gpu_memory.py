@@ -24,6 +24,8 @@ from dvk.records import Device
 
 UNREPORTED_BYTES = 40 << 30
 """Assumed free memory of a GPU that does not report it."""
+WAIT_S = 3600.0
+"""Added to the wall clock of a child that may wait for memory; its steps have clocks of their parent's."""
 FRESH_S = 60.0
 """Time for which the free memory that was read is believed, while nothing is granted."""
 

@@ -261,22 +261,26 @@ class JudgeQueue(Generic[K]):
         there is no memory for those that wait."""
         with self._changed:
             while len(self._waiting):
-                for job in self._waiting.heads(last):
-                    session = None
-                    if job.judgement is not None:
-                        num_jobs = len(self._waiting) + self._waiting.at_work.total()
-                        session = self._sessions.take(job, num_jobs)
-                        if session is None:
-                            job.refused_at = job.refused_at or time.monotonic()
-                            if time.monotonic() - job.refused_at > PATIENCE_S:
-                                break
-                            continue
-                    self._waiting.take(job)
-                    self._waiting.at_work[job.group] += 1
-                    return job, session
+                if (taken := self._startable(last)) is not None:
+                    self._waiting.take(taken[0])
+                    self._waiting.at_work[taken[0].group] += 1
+                    return taken
                 self._changed.wait()
             self._threads.discard(threading.current_thread())
             return None
+
+    def _startable(self, last: str | None) -> tuple[JudgeJob, OpenSession | None] | None:
+        """Return the first job that can start, with its session; None while there is no memory for any."""
+        num_jobs = len(self._waiting) + sum(self._waiting.at_work.values())
+        for job in self._waiting.heads(last):
+            if job.judgement is None:
+                return job, None
+            if (session := self._sessions.take(job, num_jobs)) is not None:
+                return job, session
+            job.refused_at = job.refused_at or time.monotonic()
+            if time.monotonic() - job.refused_at > PATIENCE_S:
+                return None
+        return None
 
     def _prepare(self, job: JudgeJob) -> None:
         """Make the job's judgement; it then waits for its session, before all that came later."""

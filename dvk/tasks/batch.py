@@ -62,23 +62,30 @@ def _block(
 ) -> list[dict[str, Any] | Death]:
     answers: list[dict[str, Any] | Death] = []
     while len(answers) < len(block):
-        rest = block[len(answers) :]
-        whole = limits.model_copy(update={"wall_s": limits.wall_s * (len(rest) + 1)})
-        # With small operators, more than one thread per core only waits.
-        late_env, isolate = (
-            {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-            limits.reference_isolation("cpu"),
-        )
-        with SandboxSession(target, whole, env=env, late_env=late_env, isolate=isolate) as session:
-            session.send({"requests": rest})
-            with ExitStack() as held:
-                gpus: list[int] = []
-                for _ in rest:
-                    answer = _answer(session, limits.wall_s, held, gpus)
-                    answers.append(answer)
-                    if isinstance(answer, Death):
-                        break
+        answers += _in_one_child(target, block[len(answers) :], limits, env)
     return answers
+
+
+def _in_one_child(
+    target: str, rest: list[dict[str, Any]], limits: Limits, env: dict[str, str]
+) -> Iterator[dict[str, Any] | Death]:
+    """The answers of one child, the last of which is its death if it died."""
+    wall_s = limits.wall_s * (len(rest) + 1) + gpu_memory.WAIT_S
+    whole = limits.model_copy(update={"wall_s": wall_s})
+    # With small operators, more than one thread per core only waits.
+    late_env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    isolate = limits.reference_isolation("cpu")
+    gpus: list[int] = []
+    with (
+        ExitStack() as held,
+        SandboxSession(target, whole, env=env, late_env=late_env, isolate=isolate) as session,
+    ):
+        session.send({"requests": rest})
+        for _ in rest:
+            answer = _answer(session, limits.wall_s, held, gpus)
+            yield answer
+            if isinstance(answer, Death):
+                return
 
 
 def _answer(

@@ -169,7 +169,7 @@ def _examined(request: dict[str, Any], file: str, limits: Limits, *, whole: bool
         ExitStack() as held,
         SandboxSession(
             "dvk.tasks.examine:examine",
-            limits,
+            limits.model_copy(update={"wall_s": limits.wall_s + gpu_memory.WAIT_S}),
             isolate=limits.reference_isolation(request["device"]),
         ) as session,
     ):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import queue as queues
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from dvk.harness import open_sessions, queue
+from dvk.config import Config
+from dvk.harness import JudgeSpec, open_sessions, queue
 from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.judge_session import JudgeSession
-from dvk.records import Status, Verdict
+from dvk.harness.waiting_jobs import JudgeJob, Judgement
+from dvk.records import Candidate, Status, Task, Verdict
 from tests.harness.conftest import QUICK, candidate, task
 
 
@@ -66,3 +69,86 @@ def test_waiting_judge_sessions_release_memory_and_judge_on(
         assert [name for name, _ in docket.results(wait=True)] == ["second"]
         (court,) = [one.judge for one in docket._sessions._idle]
         assert court is not None and court.make_room == docket.make_room
+
+
+class Judged:
+    """A judge that notes what it is asked."""
+
+    opened: list[Judged] = []
+
+    def __init__(self, task: Task, _: Config, kind: JudgeSpec, *, gpu: str | None = None):
+        self.task, self.kind, self.broken, self.closed = task, kind, None, False
+        self.asked: list[str] = []
+        Judged.opened.append(self)
+
+    def switch_task(self, task: Task) -> None:
+        self.task = task
+
+    def judge(self, candidate: Candidate, *_: object) -> Verdict:
+        self.asked.append(f"{self.task.id}{candidate.source}")
+        return Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by one")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Judged]:
+    monkeypatch.setattr(open_sessions, "open_session", Judged)
+    monkeypatch.setattr(Judged, "opened", [])
+    return Judged.opened
+
+
+def judgement(of: str, text: str, spec: JudgeSpec = JudgeSpec()) -> Judgement:  # noqa: B008 - it is frozen
+    about = task("affine").model_copy(update={"id": of})
+    return Judgement(about, Candidate(source=text, backend="cpp"), spec)
+
+
+def test_a_worker_keeps_its_task_and_urgent_jobs_go_first(opened: list[Judged]) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        assert go.wait(10)
+
+    with JudgeQueue[int](1, QUICK) as docket:
+        docket.add(JudgeJob(lambda _: None, prepare=first))
+        assert begun.wait(10)
+        left = threading.Semaphore(0)
+        for of, text, priority in (
+            ("a", "1", 1),
+            ("b", "1", 1),
+            ("a", "2", 1),
+            ("b", "2", 1),
+            ("c", "1", 0),
+        ):
+            docket.add(JudgeJob(lambda _: left.release(), judgement(of, text), priority=priority))
+        go.set()
+        for _ in range(5):
+            assert left.acquire(timeout=10)
+    (one,) = opened
+    assert one.asked == ["c1", "a1", "a2", "b1", "b2"] and one.closed
+
+
+def test_jobs_of_other_settings_have_other_sessions(opened: list[Judged]) -> None:
+    strict = JudgeSpec(require_kernels=True)
+    answers: queues.SimpleQueue[object] = queues.SimpleQueue()
+    with JudgeQueue[int](2, QUICK) as docket:
+        for number, spec in enumerate([JudgeSpec(), strict, JudgeSpec(tier="smoke"), strict]):
+            docket.add(JudgeJob(answers.put, judgement("a", str(number), spec)))
+            assert isinstance(answers.get(timeout=10), Verdict)
+        assert [one.asked for one in opened] == [["a0", "a2"], ["a1", "a3"]]
+    assert all(one.closed for one in opened)
+
+
+def test_a_job_that_cannot_be_prepared_tells_its_submitter_alone(opened: list[Judged]) -> None:
+    answers: queues.SimpleQueue[object] = queues.SimpleQueue()
+
+    def broken() -> Judgement:
+        raise KeyError("no reference")
+
+    with JudgeQueue[int](1, QUICK) as docket:
+        docket.add(JudgeJob(answers.put, prepare=broken))
+        assert isinstance(answers.get(timeout=10), KeyError)
+        docket.add(JudgeJob(answers.put, prepare=lambda: judgement("a", "1")))
+        assert isinstance(answers.get(timeout=10), Verdict)

@@ -90,36 +90,47 @@ def trial(
         )
         environment.furnish(runner.home)
         referee.send({**order, "pid": runner.pid, "home": runner.home}, [ours.fileno()])
-    isolation = runner.isolation  # confirmed while the process can still be inspected
     try:
-        answer = referee.wait("findings", config.judge.candidate_s, deadline, runner)
-        if answer is None:
-            log = runner.close()
-            found = findings_of_death(Death("timeout", log), referee.stage, config)
-            if not isinstance(referee.wait("findings", HANG_UP_S, None), Message):
-                lost()  # a referee that does not notice is unusable
-            return None if passed(deadline) else ProcessFindings(found, log, isolation)
-        if isinstance(answer, Death):
-            raise RefereeDied(answer.reason, answer)
-        findings = dict(answer.value["findings"])
-        log = ""
-        if findings.pop("gone", False):
-            death = runner.receive(GONE_S)
-            if isinstance(death, Death) and death.reason == "timeout":
-                findings, log = (
-                    {**findings, "error": "it hung up on the judge, and its process went on"},
-                    death.log,
-                )
-            elif isinstance(death, Death):
-                findings, log = (
-                    {**findings, **findings_of_death(death, referee.stage, config)},
-                    death.log,
-                )
-        else:
-            log = runner.close()  # it may have ended already, since its line is closed
-        return ProcessFindings(findings, log, isolation, findings.pop("samples", {}))
+        return _findings(referee, runner, config, deadline, lost)
     finally:
         runner.close()
+
+
+def _findings(
+    referee: RefereeClient,
+    runner: SandboxSession,
+    config: Config,
+    deadline: float | None,
+    lost: Callable[[], None],
+) -> ProcessFindings | None:
+    """What the referee finds, and how the runner's process ended."""
+    isolation = runner.isolation  # confirmed while the process can still be inspected
+    answer = referee.wait("findings", config.judge.candidate_s, deadline, runner)
+    if answer is None:
+        log = runner.close()
+        found = findings_of_death(Death("timeout", log), referee.stage, config)
+        if not isinstance(referee.wait("findings", HANG_UP_S, None), Message):
+            lost()  # a referee that does not notice is unusable
+        return None if passed(deadline) else ProcessFindings(found, log, isolation)
+    if isinstance(answer, Death):
+        raise RefereeDied(answer.reason, answer)
+    findings = dict(answer.value["findings"])
+    log = ""
+    if findings.pop("gone", False):
+        death = runner.receive(GONE_S)
+        if isinstance(death, Death) and death.reason == "timeout":
+            findings, log = (
+                {**findings, "error": "it hung up on the judge, and its process went on"},
+                death.log,
+            )
+        elif isinstance(death, Death):
+            findings, log = (
+                {**findings, **findings_of_death(death, referee.stage, config)},
+                death.log,
+            )
+    else:
+        log = runner.close()  # it may have ended already, since its line is closed
+    return ProcessFindings(findings, log, isolation, findings.pop("samples", {}))
 
 
 def arm(
