@@ -65,6 +65,7 @@ class GpuMemory:
         self._free = free or _reported
         self._capacity: tuple[int, ...] = ()
         self._looked = float("-inf")
+        self._seen: str | None = None
         self._grants: list[Grant] = []
         self.changed = threading.Condition()
 
@@ -148,8 +149,10 @@ class GpuMemory:
     # ------------------------------------------------------------ table
 
     def _look(self) -> None:
-        if not self._grants and time.monotonic() - self._looked > FRESH_S:
-            self._capacity, self._looked = tuple(self._free()), time.monotonic()
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")  # a rank of a training run sees one GPU
+        if self._grants or (time.monotonic() - self._looked < FRESH_S and seen == self._seen):
+            return
+        self._capacity, self._looked, self._seen = tuple(self._free()), time.monotonic(), seen
 
     def _room(self, gpu: int) -> int:
         return self._capacity[gpu] - sum(one.num_bytes for one in self._grants if one.gpu == gpu)

@@ -25,7 +25,7 @@ from dvk.records import BackendName, Device, Task, content_hash
 from dvk.tasks import beside, packages
 from dvk.tasks.sourcetext import read_source
 
-VERSION = 6
+VERSION = 7
 """Raise this number when examining or capturing changes its result for the same file."""
 PER_CHILD = 24
 """Captures a child at most: its start, three seconds of imports, is shared, and the first of them is not delayed long."""

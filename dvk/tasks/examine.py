@@ -57,11 +57,14 @@ def examine(channel: SessionChannel) -> None:
 
 
 def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
+    on_gpu, starts_cuda = request["device"] == "cuda", "cuda" in request["source"]
+    if on_gpu and starts_cuda:  # perhaps when it is imported
+        _wait_for_gpu(channel, None)
     channel.send({"stage": "importing it"})
     watch = searched.Searched([request["path"].rpartition("/")[0], request.pop("cwd")])
     task = _identify(request)
-    if task.device == "cuda":
-        _wait_for_gpu(channel, task)
+    if on_gpu and not starts_cuda:
+        _wait_for_gpu(channel, peak_bytes(task))
     channel.send({"stage": f"constructing {task.entry}"})
     built = build(task)
     channel.send({"stage": "drawing inputs"})
@@ -81,9 +84,9 @@ def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
     channel.send({"done": True})
 
 
-def _wait_for_gpu(channel: SessionChannel, task: Task) -> None:
-    """Tell how much memory the call takes, and wait for a GPU that has it, before anything is allocated."""
-    channel.send({"needs": peak_bytes(task)})
+def _wait_for_gpu(channel: SessionChannel, needs: int | None) -> None:
+    """Tell how much memory a call takes, if it is known, and wait for a GPU that has it, before anything is allocated."""
+    channel.send({"needs": needs})
     answer = channel.receive() or {}
     os.environ.update(answer.get("env", {}))  # CUDA reads it when it starts
     if not torch.cuda.is_available():

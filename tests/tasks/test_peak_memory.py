@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from dvk import tasks
+from dvk import gpu_memory, machine, tasks
+from dvk.errors import MachineError, TaskError
+from dvk.gpu_memory import GpuMemory, Grant
+from dvk.records import Task
+from dvk.tasks import loading
 from dvk.tasks.peak_memory import LiveBytes, peak_bytes
 
 GIB = 1 << 30
@@ -65,3 +69,49 @@ def test_what_decides_by_values_has_no_estimate(tmp_path: Path) -> None:
     text = LARGE.replace("return torch.softmax", "assert x.sum() > 0\n        return torch.softmax")
     (tmp_path / "deciding.py").write_text(text)
     assert peak_bytes(tasks.unexamined(str(tmp_path / "deciding.py"))) is None
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """What is asked of two made-up GPUs of 80 GiB; children still see that there is none."""
+    memory, asked = GpuMemory(lambda: (80 * GIB, 80 * GIB)), list[int | None]()
+    place = memory.place
+
+    def noted(need: int | None, gpu: int | None = None) -> Grant | None:
+        asked.append(need)
+        return place(need, gpu)
+
+    monkeypatch.setattr(memory, "place", noted)
+    monkeypatch.setattr(gpu_memory, "owner", lambda: memory)
+    monkeypatch.setattr(machine, "gpu_names", lambda: ("a", "b"))
+    return asked
+
+
+def test_a_file_for_a_gpu_waits_for_room_before_it_allocates(
+    tmp_path: Path, asked: list[int | None]
+) -> None:
+    (tmp_path / "large.py").write_text(LARGE)
+    with pytest.raises(MachineError, match="no usable CUDA device"):
+        tasks.load(str(tmp_path / "large.py"), device="cuda")
+    (tmp_path / "placed.py").write_text(f"DEVICE = 'cuda'\n{LARGE}")
+    with pytest.raises(MachineError, match="no usable CUDA device"):
+        tasks.load(str(tmp_path / "placed.py"), device="cuda")
+    known, unknown = asked
+    assert known is not None and known > 72 * GIB, "two calls of 36 GiB"
+    assert unknown is not None and unknown < 8 * GIB
+
+
+def test_a_file_that_finds_the_memory_taken_is_examined_again_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "large.py").write_text(LARGE)
+    alone: list[bool] = []
+
+    def examined(*_: object, whole: bool) -> Task:
+        alone.append(whole)
+        raise TaskError("CUDA out of memory. Tried to allocate 2.00 GiB. Process 1 has 3 GiB", "")
+
+    monkeypatch.setattr(loading, "_examined", examined)
+    with pytest.raises(TaskError, match="^CUDA out of memory"):
+        tasks.load(str(tmp_path / "large.py"), device="cuda")
+    assert alone == [False, True]

@@ -55,6 +55,8 @@ def verdict_of(
     findings = {
         name: value for name, value in measured.findings.items() if name in Verdict.model_fields
     }
+    if findings.get("error") is not None:
+        findings["error"] = gpu_memory.shorten(findings["error"])
     if findings.get("profile") is not None:
         known = roofline.load("cuda" if device == "cuda" else "cpu")
         profile = against(
