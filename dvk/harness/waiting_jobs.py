@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from dvk.harness.session.judge_spec import JudgeSpec
@@ -82,18 +82,20 @@ class WaitingJobs:
 
     def take(self, job: JudgeJob) -> None:
         """Remove the first job of its group."""
-        assert heapq.heappop(self._groups[job.group])[1] is job, "it is not the first"
-        self._drop_empty()
+        waiting = self._groups[job.group]
+        assert heapq.heappop(waiting)[1] is job, "it is not the first"
+        if not waiting:
+            del self._groups[job.group]
 
     def remove(self, unwanted: Callable[[JudgeJob], bool]) -> None:
         """Remove jobs wherever they stand."""
         for jobs in self._groups.values():
             jobs[:] = [entry for entry in jobs if not unwanted(entry[1])]
             heapq.heapify(jobs)
-        self._drop_empty()
+        self._groups = {group: jobs for group, jobs in self._groups.items() if jobs}
 
-    def heads(self, last: str | None) -> list[JudgeJob]:
-        """Return the first job of each group, in the order in which a worker should try them: of its last task, then of the task with most
+    def heads(self, last: str | None) -> Iterator[JudgeJob]:
+        """Yield the first job of each group, in the order in which a worker should try them: of its last task, then of the task with most
         jobs left per worker, then those whose task is not known yet."""
 
         def order(group: str) -> tuple[int, bool, bool, float, int]:
@@ -101,12 +103,14 @@ class WaitingJobs:
             left = len(self._groups[group]) / (1 + self.at_work[group])
             return priority, not group, group != last, -left, number
 
-        return [self._groups[group][0][1] for group in sorted(self._groups, key=order)]
+        if not self._groups:
+            return
+        best = min(self._groups, key=order)
+        yield self._groups[best][0][1]
+        for group in sorted(self._groups.keys() - {best}, key=order):  # it lacks memory
+            yield self._groups[group][0][1]
 
     def position(self, job: JudgeJob) -> int | None:
         """Return the number of jobs before it in its group; None if it does not wait."""
         ranks = sorted(rank for rank, _ in self._groups.get(job.group, ()))
         return ranks.index(job.rank) if job.rank in ranks else None
-
-    def _drop_empty(self) -> None:
-        self._groups = {group: jobs for group, jobs in self._groups.items() if jobs}
