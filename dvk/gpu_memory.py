@@ -92,7 +92,7 @@ class GpuMemory:
         """Return a grant on the GPU with the fewest holders at work that has room; None if there is none now.
 
         Args:
-            need: bytes; None: all of a GPU on which nobody works. More than a GPU has counts as all of it.
+            need: bytes; None: all of a GPU without holders at work. More than a GPU has counts as all of it.
             gpu: the one that is meant; None: any.
         """
         self._look()

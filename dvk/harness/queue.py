@@ -1,6 +1,6 @@
 """The judge queue: candidates go in as they are written, verdicts come out as they are known.
 
-    jobs ──submit──▶ waiting (by priority, then by task) ──▶ worker threads ──deliver──▶ whoever submitted the job
+    jobs ──submit──▶ waiting (by priority, then by task) ──▶ worker threads ──deliver──▶ submitter of the job
                                                                │ hold
                                           judge sessions ◀─────┘      memory: `dvk.gpu_memory`
 
@@ -327,7 +327,7 @@ class JudgeQueue(Generic[K]):
                 job.alone = True
                 self._waiting.add(job)
             broken = session.judge is None or session.judge.broken is not None
-            # Where the reference is broken, the other jobs of its task are told so at once, and a later request looks again.
+            # Where the reference is broken, the other jobs of its task end with the same reason at once, and a later request looks again.
             keep = healthy and self._open and (not broken or self._waiting.has(job.group))
             if keep:
                 self._sessions.rest(session)

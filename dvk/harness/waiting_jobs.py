@@ -1,4 +1,4 @@
-"""Jobs of a judge queue that nobody works on yet: by priority, then by task, so that a judge session keeps its task."""
+"""Jobs of a judge queue that have not started: by priority, then by task, so that a judge session keeps its task."""
 
 from __future__ import annotations
 

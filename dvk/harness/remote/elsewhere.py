@@ -23,7 +23,7 @@ class JudgeElsewhere:
     def __init__(self, task: Task, config: Config):
         self.task, self.config = task, config
         self.broken: str | None = None
-        # Set by whoever holds it, and not read: the other machine has its own.
+        # Set by the queue, and not read: the other machine has its own.
         self.sharers = 1
         self.make_room: Callable[[], None] = lambda: None
         self.decide_by: float | None = None
