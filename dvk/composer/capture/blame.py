@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from pathlib import Path
 from typing import Any
@@ -91,5 +92,5 @@ def is_ours(path: str) -> bool:
     import torch
 
     return path.startswith(
-        tuple(str(Path(package.__file__ or "").parent) for package in (torch, dvk))
+        tuple(f"{Path(package.__file__ or '').parent}{os.sep}" for package in (torch, dvk))
     )

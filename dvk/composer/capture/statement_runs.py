@@ -19,6 +19,7 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any
 
 from dvk.composer.capture import statements
+from dvk.composer.capture.blame import is_ours
 from dvk.composer.capture.eager_calls import StepRefused
 
 PREFIX = "dvk_part_"
@@ -326,8 +327,8 @@ class Parts:
 
     def take_apart(self, code: CodeType) -> Split | None:
         """Like `split_of`, for code that still runs as it is written."""
-        if code in self.given_up:
-            return None
+        if code in self.given_up or is_ours(code.co_filename):
+            return None  # the search below reads every object of the process
         self.given_up.add(code)
         functions = [
             f for f in gc.get_referrers(code) if isinstance(f, FunctionType) and f.__code__ is code
