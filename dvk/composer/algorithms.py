@@ -9,25 +9,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
 
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.analysis.online import SoftmaxPair, online_pair
 from dvk.composer.codegen.triton import matmul_schedule
 from dvk.composer.codegen.triton import schedule as triton_schedule
-from dvk.composer.codegen.triton.matmul import depth_of
+from dvk.composer.codegen.triton.matmul import MatmulSchedule, depth_of
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import form_of
+from dvk.composer.ir.schedules.base import Schedule, expect
+from dvk.composer.ir.schedules.cpp import CppLoops
+from dvk.composer.ir.schedules.triton import (
+    TritonFlat,
+    TritonLooped,
+    TritonPersistent,
+    TritonProduct,
+    TritonSkinny,
+    TritonSplit,
+    TritonStride,
+    TritonTile,
+)
 from dvk.composer.ir.symint import power
 from dvk.records import BackendName
 
-Schedule = dict[str, Any]
 Algorithms = dict[str, list[Schedule]]
 FEW = 5
 """Number of matmul schedules to keep: they are ordered by a model, and the last ones never pay."""
 WRITTEN_OUT = 4
 """Longest short side of a matmul that is written with separate lines for each row or column: longer ones give programs of thousands of
 words."""
+WORDS = {
+    "xblock": "rows",
+    "rows": "rows",
+    "columns": "columns",
+    "depth": "depth",
+    "block": "block",
+    "rblock": "block",
+    "yblock": "rows",
+    "splits": "pieces",
+    "programs": "programs",
+    "chunk": "chunk",
+    "width": "vector",
+    "warps": "warps",
+}
+"""Key of a printed schedule → its word in a phrase, in the order of the phrases."""
 MIN_LOOP = 8
 """Minimum row length, in elements, for which a loop pays."""
 
@@ -58,64 +85,59 @@ def name_of(kernel: Kernel, schedule: Schedule, backend: BackendName) -> str:
 
 def numbers(kernel: Kernel, schedule: Schedule) -> tuple[str, ...]:
     """The parameters of a schedule as phrases: `block 1024`, `warps 8`. Parameters without effect are omitted."""
-    rows = kernel.family == "row" or schedule.get("walk") == "strided"
-    words = {
-        "rows": "rows",
-        "columns": "columns",
-        "depth": "depth",
-        "block": "block",
-        "rblock": "block",
-        "yblock": "rows",
-        "splits": "pieces",
-        "programs": "programs",
-        "chunk": "chunk",
-        "width": "vector",
-        "warps": "warps",
-    }
-    idle = (
-        {"chunk"}
-        if schedule.get("form") == "flat"
-        or (schedule.get("parallel") in ("rows", "serial") and rows)
-        else set()
+    without = {("splits", 1), ("xblock", 1)}
+    if isinstance(schedule, MatmulSchedule):
+        schedule = replace(schedule, depth=depth_of(kernel, schedule))
+    elif isinstance(schedule, CppLoops) and _is_chunk_idle(kernel, schedule):
+        without.add(("chunk", schedule.chunk))
+    printed = schedule.printed()
+    words = {**WORDS, "xblock": "columns"} if isinstance(schedule, TritonTile) else WORDS
+    return tuple(
+        f"{word} {printed[key]}"
+        for key, word in words.items()
+        if printed.get(key) and (key, printed[key]) not in without
     )
-    idle |= {"splits"} if schedule.get("splits") == 1 else set()
-    if "depth" in schedule:
-        schedule = {**schedule, "depth": depth_of(kernel, schedule)}
-    result = [
-        f"{words[k]} {schedule[k]}"
-        for k in words
-        if k in schedule and schedule[k] and k not in idle
-    ]
-    if schedule.get("xblock", 1) > 1:
-        result.insert(
-            0, f"{'columns' if schedule['kind'] in ('tile',) else 'rows'} {schedule['xblock']}"
-        )
-    return tuple(result)
+
+
+def _is_chunk_idle(kernel: Kernel, schedule: CppLoops) -> bool:
+    rows = kernel.family == "row" or schedule.strided
+    return schedule.form == "flat" or (rows and schedule.parallel in ("rows", "serial"))
 
 
 # ------------------------------------------------------------------ Triton
 
 
 def _triton_name(kernel: Kernel, schedule: Schedule) -> str:
-    kind = schedule["kind"]
-    if kernel.family == "product":
-        how = "skinny" if kind == "skinny" else "tiled threefold" if "dot" in schedule else "tiled"
-        return f"product {how}{' split' if schedule['splits'] > 1 else ''}"
-    if kernel.family == "pointwise":
-        return {"flat": "flat", "tile": "tiled", "stride": "grid stride"}[kind]
-    words = {"persistent": "registers", "looped": "looped", "split": "split"}[kind]
+    match schedule:
+        case TritonProduct():
+            how = "tiled threefold" if schedule.dot else "tiled"
+            return f"product {how}{' split' if schedule.splits > 1 else ''}"
+        case TritonSkinny():
+            return f"product skinny{' split' if schedule.splits > 1 else ''}"
+        case TritonFlat():
+            return "flat"
+        case TritonTile():
+            return "tiled"
+        case TritonStride():
+            return "grid stride"
+        case TritonPersistent():
+            moments = schedule.online == "moments"
+            return f"{kernel.family} registers{_how(kernel, 'moments' if moments else False)}"
+        case TritonLooped():
+            return f"{kernel.family} looped{_how(kernel, schedule.online)}"
+        case TritonSplit():
+            return f"{kernel.family} split{_how(kernel, schedule.online)}"
+    raise CannotCompose(f"{schedule} has no name")
+
+
+def _how(kernel: Kernel, online: bool | str) -> str:
+    """How two dependent reductions become one pass, as a word."""
     pair = online_pair(kernel)
-    online = schedule.get("online") if pair is not None else None
-    how = (
-        ""
-        if not online or (kind == "persistent" and online != "moments")
-        else " online"
-        if isinstance(pair, SoftmaxPair)
-        else " moments"
-        if online == "moments" and kind != "split"
-        else " welford"
-    )
-    return f"{kernel.family} {words}{how}"
+    if pair is None or not online:
+        return ""
+    if isinstance(pair, SoftmaxPair):
+        return " online"
+    return " moments" if online == "moments" else " welford"
 
 
 def _named(kernel: Kernel, options: Iterable[Schedule], backend: BackendName) -> Algorithms:
@@ -128,27 +150,25 @@ def _named(kernel: Kernel, options: Iterable[Schedule], backend: BackendName) ->
 
 
 def _triton_pointwise(kernel: Kernel) -> Algorithms:
-    options = list(triton_schedule.schedules(kernel))
+    options: list[Schedule] = [*triton_schedule.schedules(kernel)]
     total = kernel.num_rows
     blocks = [b for b in (256, 512, 1024, 2048, 4096) if b <= max(power(total), 256)]
-    options += [
-        {"kind": "flat", "block": b, "warps": w} for b in blocks for w in (4, 8) if b >= 32 * w
-    ]
+    options += [TritonFlat(block=b, warps=w) for b in blocks for w in (4, 8) if b >= 32 * w]
     if total > 1:
         options += [
-            {"kind": "stride", "block": b, "programs": p, "warps": w}
+            TritonStride(block=b, programs=p, warps=w)
             for p in (132, 264, 528, 1056)
             for b, w in ((1024, 4), (2048, 8), (512, 4))
             if b < 2 * power(total)
-        ] or [{"kind": "stride", "block": power(total), "programs": 132, "warps": 1}]
+        ] or [TritonStride(block=power(total), programs=132, warps=1)]
     rows = [v for v in kernel.rows if v.size > 1]
     if len(rows) > 1:
         shapes = ((32, 32, 4), (4, 256, 4), (16, 64, 4), (64, 64, 8))
-        options += [{"kind": "tile", "yblock": y, "xblock": x, "warps": w} for y, x, w in shapes]
+        options += [TritonTile(yblock=y, xblock=x, warps=w) for y, x, w in shapes]
     elif rows:
         # One contiguous run of memory: a tile of one row.
         options += [
-            {"kind": "tile", "yblock": 1, "xblock": min(x, power(total)), "warps": w}
+            TritonTile(yblock=1, xblock=min(x, power(total)), warps=w)
             for x, w in ((512, 4), (1024, 8))
         ]
     return _named(kernel, options, "triton")
@@ -160,158 +180,142 @@ def _triton_products(kernel: Kernel) -> Algorithms:
     }
 
 
-def _products(kernel: Kernel) -> list[Schedule]:
+def _products(kernel: Kernel) -> list[MatmulSchedule]:
     """Matmul schedules for training programs, the best guess first."""
     form, options = form_of(kernel), matmul_schedule.ranked(kernel)
     assert form is not None
     lines = min(form.sizes[1:]) * len(form.terms)
-    return [o for o in options if o["kind"] == "product" or lines <= WRITTEN_OUT] or options
+    return [o for o in options if isinstance(o, TritonProduct) or lines <= WRITTEN_OUT] or options
+
+
+ROW_LOOPS = (
+    (1, 8192, 16),
+    (1, 4096, 8),
+    (1, 2048, 8),
+    (1, 1024, 4),
+    (1, 512, 4),
+    (1, 256, 2),
+    (1, 128, 1),
+    (1, 32, 1),
+    (1, 8, 1),
+)
+COLUMN_LOOPS = ((32, 32, 4), (64, 16, 4), (16, 64, 4), (128, 16, 8))
+"""Rows at a time, elements of a row at a time, warps."""
 
 
 def _triton_rows(kernel: Kernel) -> Algorithms:
-    options = list(triton_schedule.schedules(kernel))
     length, rows = kernel.row_length, kernel.num_rows
-    pair = online_pair(kernel)
-    column = kernel.family == "column"
-    whole = power(length)
-    if whole * (16 if column else 1) <= triton_schedule.MAX_PERSISTENT:
-        for xblock in (16, 32, 8) if column else (1, 2, 4, 8):
-            if whole * xblock <= triton_schedule.MAX_PERSISTENT and (
-                column or xblock == 1 or whole * xblock <= 4096
-            ):
-                warps = min(max(power(whole * xblock) // 512, 1), 16)
-                options += [
-                    {"kind": "persistent", "xblock": xblock, "warps": w}
-                    for w in (warps, min(2 * warps, 32))
-                ]
-    shapes = (
-        ((32, 32, 4), (64, 16, 4), (16, 64, 4), (128, 16, 8))
-        if column
-        else tuple(
-            (1, r, w)
-            for r, w in (
-                (8192, 16),
-                (4096, 8),
-                (2048, 8),
-                (1024, 4),
-                (512, 4),
-                (256, 2),
-                (128, 1),
-                (32, 1),
-                (8, 1),
-            )
-        )
-    )
+    shapes = COLUMN_LOOPS if kernel.family == "column" else ROW_LOOPS
     usable = [s for s in shapes if s[1] < length] or [
         (s[0], 8, 1) for s in shapes[:1] if length > MIN_LOOP
     ]
-    options += [
-        {"kind": "looped", "xblock": x, "rblock": r, "warps": w, "evict": True}
-        for x, r, w in usable[:4]
-    ]
-    if length >= 2 * MIN_LOOP:
-        for x, r, w in usable[:3]:
-            pieces = max(
-                2,
-                min(
-                    power(2 * triton_schedule.NUM_SMS // max(-(-rows // x), 1)),
-                    power(max(length // r, 2)),
-                    64,
-                ),
-            )
-            options.append(
-                {
-                    "kind": "split",
-                    "xblock": x,
-                    "rblock": min(r, max(power(length) // pieces, 8)),
-                    "splits": pieces,
-                    "warps": w,
-                }
-            )
-    extra: list[Schedule] = []
-    for option in options:
-        plain = {k: v for k, v in option.items() if k != "online"}
-        if pair is None:
-            extra.append(plain)
-        elif option["kind"] == "looped":
-            extra += [plain, {**plain, "online": True}]
-            extra += [] if isinstance(pair, SoftmaxPair) else [{**plain, "online": "moments"}]
-        elif option["kind"] == "persistent":
-            extra += (
-                [plain]
-                if isinstance(pair, SoftmaxPair)
-                else [plain, {**plain, "online": "moments"}]
-            )
-        else:
-            extra += [{**plain, "online": True}, plain]
+    options: list[Schedule] = [*triton_schedule.schedules(kernel), *_persistent(kernel)]
+    options += [TritonLooped(xblock=x, rblock=r, warps=w, evict=True) for x, r, w in usable[:4]]
+    for x, r, w in usable[:3] if length >= 2 * MIN_LOOP else ():
+        programs = power(2 * triton_schedule.NUM_SMS // max(-(-rows // x), 1))
+        pieces = max(2, min(programs, power(max(length // r, 2)), 64))
+        rblock = min(r, max(power(length) // pieces, 8))
+        options.append(TritonSplit(xblock=x, rblock=rblock, splits=pieces, warps=w))
     first = triton_schedule.default_schedule(kernel)
-    return _named(kernel, [first, *extra], "triton")
+    every = [one for option in options for one in _onlines(kernel, option)]
+    return _named(kernel, [first, *every], "triton")
+
+
+def _persistent(kernel: Kernel) -> list[TritonPersistent]:
+    """Schedules with whole rows in registers."""
+    column, whole = kernel.family == "column", power(kernel.row_length)
+    most = triton_schedule.MAX_PERSISTENT
+    found: list[TritonPersistent] = []
+    if whole * (16 if column else 1) > most:
+        return found
+    for xblock in (16, 32, 8) if column else (1, 2, 4, 8):
+        if whole * xblock <= most and (column or xblock == 1 or whole * xblock <= 4096):
+            warps = min(max(power(whole * xblock) // 512, 1), 16)
+            found += [TritonPersistent(xblock=xblock, warps=w) for w in (warps, min(2 * warps, 32))]
+    return found
+
+
+def _onlines(kernel: Kernel, option: Schedule) -> list[Schedule]:
+    """The schedule with each way to compute two dependent reductions."""
+    pair = online_pair(kernel)
+    assert isinstance(option, TritonPersistent | TritonLooped | TritonSplit)
+    plain = replace(option, online=False)
+    if pair is None:
+        return [plain]
+    if isinstance(option, TritonSplit):
+        return [replace(option, online=True), plain]
+    moments = [] if isinstance(pair, SoftmaxPair) else [replace(option, online="moments")]
+    once = [replace(option, online=True)] if isinstance(option, TritonLooped) else []
+    return [plain, *once, *moments]
 
 
 # ------------------------------------------------------------------ C++
 
 
 def _cpp_name(kernel: Kernel, schedule: Schedule) -> str:
-    parallel = schedule["parallel"]
+    loops = expect(schedule, CppLoops)
     if kernel.family == "pointwise":
-        if schedule.get("form") == "flat":
+        if loops.form == "flat":
             return "flat"
         lane = kernel.rows[-1].size if kernel.rows else 1
-        whole = "lines" if schedule["chunk"] >= lane and len(kernel.rows) > 1 else "pieces"
-        return "serial" if parallel == "serial" else whole
-    if kernel.family == "column" and schedule.get("walk") != "strided":
+        whole = "lines" if loops.chunk >= lane and len(kernel.rows) > 1 else "pieces"
+        return "serial" if loops.parallel == "serial" else whole
+    if kernel.family == "column" and not loops.strided:
         return "column blocked"
     words = kernel.family if kernel.family == "row" else "column strided"
     pair = online_pair(kernel)
-    if parallel == "inner":
+    if loops.parallel == "inner":
         return f"{words} split"
-    if schedule.get("online") and pair is not None:
+    if loops.online and pair is not None:
         return f"{words} {'online' if isinstance(pair, SoftmaxPair) else 'moments'}"
-    if schedule.get("block"):
+    if loops.block:
         return f"{words} blocks"
-    if parallel == "serial":
+    if loops.parallel == "serial":
         return f"{words} serial"
-    return f"{words} recomputed" if schedule.get("keep") is False else f"{words} looped"
+    return f"{words} looped" if loops.keep else f"{words} recomputed"
 
 
 def _cpp(kernel: Kernel) -> Algorithms:
-    options = list(cpp.schedules(kernel))
-    base = cpp.default_schedule(kernel)
+    options: list[Schedule] = [*cpp.schedules(kernel)]
+    base = cpp.default_loops(kernel)
     lane = kernel.rows[-1].size if kernel.rows else 1
     if kernel.family == "pointwise":
         options += [
-            {**base, "chunk": max(64, power(lane))},
-            {**base, "chunk": 1024},
-            {**base, "chunk": max(16, power(lane) // 4)},
-        ]
-        options += [
-            {**base, "form": "flat"},
-            {**base, "form": "flat", "width": 256},
-            {**base, "parallel": "serial"},
+            replace(base, chunk=max(64, power(lane))),
+            replace(base, chunk=1024),
+            replace(base, chunk=max(16, power(lane) // 4)),
+            replace(base, form="flat"),
+            replace(base, form="flat", width=256),
+            replace(base, parallel="serial"),
         ]
         return _named(kernel, options, "cpp")
-    walks: list[Schedule] = [{}] if kernel.family == "row" else [{"walk": "strided"}]
-    for walk in walks:
-        plain = {**base, **walk, "parallel": "rows", "chunk": 4096}
-        options += [
-            plain,
-            {**plain, "parallel": "inner"},
-            {**plain, "parallel": "inner", "chunk": 1024},
-            {**plain, "parallel": "serial"},
-        ]
-        options += [{**plain, "block": b} for b in (256, 1024) if b < kernel.reduced[-1].size] or [
-            {**plain, "block": b} for b in (8,) if b < kernel.reduced[-1].size
-        ]
-        if online_pair(kernel) is not None:
-            options += [{**plain, "online": True}, {**plain, "online": True, "width": 256}]
-        if kernel.num_stages > 1 and any(
-            i.op in ("exp", "erf", "tanh", "sigmoid", "log", "log1p", "expm1")
-            for i in kernel.instrs
-        ):
-            options.append({**plain, "keep": False})
+    options += _cpp_rows(kernel, base)
     if kernel.family == "column":
-        options += [{**base, "chunk": c} for c in (16, 64, 128, 512)]
+        options += [replace(base, chunk=c) for c in (16, 64, 128, 512)]
     return _named(kernel, options, "cpp")
+
+
+def _cpp_rows(kernel: Kernel, base: CppLoops) -> list[CppLoops]:
+    """Schedules that walk row by row."""
+    plain = replace(base, parallel="rows", chunk=4096)
+    if kernel.family != "row":
+        plain = replace(plain, walk="strided")
+    options = [
+        plain,
+        replace(plain, parallel="inner"),
+        replace(plain, parallel="inner", chunk=1024),
+        replace(plain, parallel="serial"),
+    ]
+    longest = kernel.reduced[-1].size
+    blocks = [b for b in (256, 1024) if b < longest] or [b for b in (8,) if b < longest]
+    options += [replace(plain, block=b) for b in blocks]
+    if online_pair(kernel) is not None:
+        options += [replace(plain, online=True), replace(plain, online=True, width=256)]
+    if kernel.num_stages > 1 and any(
+        i.op in ("exp", "erf", "tanh", "sigmoid", "log", "log1p", "expm1") for i in kernel.instrs
+    ):
+        options.append(replace(plain, keep=False))
+    return options
 
 
 def elements(kernel: Kernel) -> int:

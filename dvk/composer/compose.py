@@ -5,15 +5,13 @@ A `Plan` is data: the recipes to apply and a schedule per kernel. It determines 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
-from dvk.composer.codegen.base import KernelSet, Schedule, codegen
+from dvk.composer.codegen.base import KernelSet, codegen
 from dvk.composer.dropin import forward, source_file
 from dvk.composer.fusion import matmul_rules
 from dvk.composer.fusion.build import build
@@ -23,6 +21,7 @@ from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.nodes import IRNode
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
+from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.dispatch import PrimGraph, lower
 from dvk.composer.rewrites import cudnn
@@ -34,7 +33,21 @@ class Plan:
     """Instructions for one candidate: recipe names in order, and a schedule by kernel name (the default if missing)."""
 
     recipes: tuple[str, ...]
-    schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, candidate: Candidate, recipes: tuple[str, ...] | None = None) -> Plan:
+        """The plan that a candidate of the composer executes.
+
+        Args:
+            recipes: instead of the candidate's.
+
+        Raises:
+            UsageError: a schedule is none of the back end's; it names the choices.
+        """
+        parse = codegen(candidate.backend).parse
+        schedules = {name: parse(printed, name) for name, printed in candidate.schedule.items()}
+        return cls(candidate.recipes if recipes is None else recipes, schedules)
 
 
 @dataclass(frozen=True)
@@ -131,10 +144,14 @@ class Part:
     plan: Plan
 
     def schedule(self, kernel: Kernel, backend: str) -> Schedule:
-        """The schedule of one of the composition's kernels."""
-        return dict(
-            self.plan.schedules.get(kernel.name) or codegen(backend).default_schedule(kernel)
-        )
+        """The schedule of one of the composition's kernels.
+
+        Raises:
+            CannotCompose: the plan's cannot run it.
+        """
+        schedule = self.plan.schedules.get(kernel.name) or codegen(backend).default_schedule(kernel)
+        schedule.require_family(kernel.family)
+        return schedule
 
     @property
     def may_write_over(self) -> bool:
@@ -268,7 +285,7 @@ def join(
         title=title,
         skills=skills,
         recipes=applied,
-        schedule=chosen,
+        schedule={name: schedule.printed() for name, schedule in chosen.items()},
     )
 
 
@@ -287,7 +304,7 @@ def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:
             schedule = part.schedule(kernel, backend)
             plain = replace(kernel, name="k")
             text = writer.render(plain, schedule, part.inplace(kernel))
-            same = (text, kernel.num_rows, kernel.row_length, json.dumps(schedule, sort_keys=True))
+            same = (text, kernel.num_rows, kernel.row_length, schedule)
             if (name := known.get(same)) is None:
                 name, number = f"k{number}", number + 1
             mine.setdefault(same, name)

@@ -11,7 +11,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dvk.composer import codegen, fuse
 from dvk.composer.codegen.analysis.work import does
@@ -19,6 +18,7 @@ from dvk.composer.ir.conv_form import direct_form
 from dvk.composer.ir.loops import READS, Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, form_of
 from dvk.composer.ir.nodes import BYTES
+from dvk.composer.ir.schedules.base import PrintedSchedule
 from dvk.composer.recipes import RECIPES
 from dvk.records import Candidate, Interval, Verdict
 from dvk.search import SearchProblem
@@ -107,8 +107,12 @@ def measurements(
     Args:
         tried: the composer's candidates with their verdicts; untimed ones are skipped, and those timed too roughly (`WIDE`).
     """
-    captured, default = problem.captured, codegen(problem.backend).default_schedule
+    captured, writer = problem.captured, codegen(problem.backend)
     assert captured is not None
+
+    def defaults(group: list[Kernel]) -> dict[str, PrintedSchedule]:
+        return {k.name: writer.default_schedule(k).printed() for k in group}
+
     timed = [
         (structure(c), c.schedule, v.timing)
         for c, v in tried
@@ -125,9 +129,7 @@ def measurements(
     logs: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for recipes, schedule, timing in timed:
         for group in groups[recipes]:
-            base = speeds.get(
-                (_key(recipes, {**schedule, **{k.name: default(k) for k in group}}), timing.regime)
-            )
+            base = speeds.get((_key(recipes, {**schedule, **defaults(group)}), timing.regime))
             mine = [json.dumps(schedule.get(k.name), sort_keys=True) for k in group]
             if (
                 base
@@ -189,5 +191,5 @@ def _width(speedup: Interval) -> float:
     return math.log(speedup.hi / speedup.lo) / 2
 
 
-def _key(recipes: tuple[str, ...], schedule: Mapping[str, Mapping[str, Any]]) -> str:
+def _key(recipes: tuple[str, ...], schedule: Mapping[str, PrintedSchedule]) -> str:
     return json.dumps([recipes, schedule], sort_keys=True)

@@ -16,13 +16,12 @@ best, others are tried in the order of their gains, and losing ones are left out
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Generator, Iterable, Sequence
 
 from dvk.composer import CannotCompose, Plan, applicable, codegen, fuse, write
 from dvk.composer.compose import Composition
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.recipes import OWN_FAMILIES, RECIPES
 from dvk.records import Candidate, Status, Verdict
 from dvk.search import Proposals, SearchProblem
@@ -105,7 +104,7 @@ class Planner:
         made = write(problem.task, self.captured, composition, plan, problem.backend)
         used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
         for kernel in composition.ordered:
-            used |= codegen(problem.backend).recipes_of(kernel, made.schedule[kernel.name])
+            used |= codegen(problem.backend).recipes_of(kernel, plan.schedules[kernel.name])
         used &= set(self.order)
         first: dict[str, str] = {}
         for skill in problem.skills:
@@ -120,26 +119,23 @@ class Planner:
             }
         )
 
-    def first(self, kernel: Kernel) -> Mapping[str, Any]:
+    def first(self, kernel: Kernel) -> Schedule:
         """The schedule to begin with: the best known, or else the composer's default."""
         return self.options(kernel)[0]
 
-    def options(self, kernel: Kernel) -> list[Mapping[str, Any]]:
+    def options(self, kernel: Kernel) -> list[Schedule]:
         """Schedules worth measuring, the best guess first.
 
         Schedules that gained elsewhere come first, then the default and untried ones. Losing ones are left out, and if
         searches of several tasks have tried the class, all but the first few are.
         """
-        possible: list[Mapping[str, Any]] = [*codegen(self.problem.backend).schedules(kernel)]
-        known = {_text(one.schedule): one for one in self.problem.tunings.get(class_of(kernel), ())}
-        gain = {_text(o): known[_text(o)].gain if _text(o) in known else 1.0 for o in possible}
-        kept = [
-            o
-            for o in possible
-            if o == possible[0] or _text(o) not in known or known[_text(o)].most > LOST
-        ]
-        ranked = sorted(kept, key=lambda o: -gain[_text(o)] if gain[_text(o)] > BETTER else -1.0)
-        settled = sum(one.num_tasks >= SETTLED for one in known.values()) > len(possible) // 2
+        possible = [*codegen(self.problem.backend).schedules(kernel)]
+        tuned = self.problem.tunings.get(class_of(kernel), ())
+        known = {o: one for o in possible for one in tuned if one.schedule == o.printed()}
+        gain = {o: known[o].gain if o in known else 1.0 for o in possible}
+        kept = [o for o in possible if o == possible[0] or o not in known or known[o].most > LOST]
+        ranked = sorted(kept, key=lambda o: -gain[o] if gain[o] > BETTER else -1.0)
+        settled = sum(one.num_tasks >= SETTLED for one in tuned) > len(possible) // 2
         if not settled:
             return ranked
         return ranked[:FEW] if possible[0] in ranked[:FEW] else [*ranked[: FEW - 1], possible[0]]
@@ -279,12 +275,8 @@ def speedup_of(verdict: Verdict | None) -> float:
     )
 
 
-def _text(schedule: Mapping[str, Any]) -> str:
-    return json.dumps(schedule, sort_keys=True)
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def differences(old: Schedule, new: Schedule) -> str:
     """A schedule's changes, as text."""
-    keys: Iterable[str] = dict.fromkeys([*old, *new])
-    changed: Sequence[str] = [f"{k}={new.get(k)}" for k in keys if old.get(k) != new.get(k)]
-    return " ".join(changed)
+    before, after = old.printed(), new.printed()
+    keys = dict.fromkeys([*before, *after])
+    return " ".join(f"{k}={after.get(k)}" for k in keys if before.get(k) != after.get(k))

@@ -51,7 +51,7 @@ def search(problem: SearchProblem) -> Proposals:
     (verdict,) = yield [opening]
     if verdict is None or verdict.status is Status.BROKEN_TASK:
         return
-    line = Line(writer, planner, opening, Plan(plan.recipes, opening.schedule), verdict)
+    line = Line(writer, planner, opening, Plan.of(opening, plan.recipes), verdict)
     patience = Patience()
     while line.goes_on():
         fresh = False

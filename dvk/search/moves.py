@@ -9,11 +9,9 @@ A move says what to do. The composer decides which of an algorithm's numbers are
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dvk.agents import notes
 from dvk.agents.planning import GRAPH, Move, PlanRegion
@@ -21,6 +19,7 @@ from dvk.composer import Plan
 from dvk.composer.codegen.analysis.work import does
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.recipes import RECIPES
 from dvk.composer.rewrites.edit import packet
 from dvk.nanolang import algorithms, name_of
@@ -46,7 +45,7 @@ class ProposedPlans:
     """Programs that a search has proposed so far, so that no move leads there again."""
 
     def __init__(self) -> None:
-        self._plans: set[str] = set()
+        self._plans: set[object] = set()
         self._programs: set[str] = set()
 
     def add(self, plan: Plan, candidate: Candidate) -> bool:
@@ -75,7 +74,7 @@ class PlanPosition:
         self.kernels = self.composition.ordered
         self.plan = Plan(
             plan.recipes,
-            {k.name: dict(plan.schedules.get(k.name) or planner.first(k)) for k in self.kernels},
+            {k.name: plan.schedules.get(k.name) or planner.first(k) for k in self.kernels},
         )
         self.groups = {group[0].name: group for group in group_equal_kernels(self.kernels)}
         self._ways = {name: algorithms_of(planner, group[0]) for name, group in self.groups.items()}
@@ -152,10 +151,10 @@ class PlanPosition:
             None,
         )
 
-    def _scheduled(self, group: list[Kernel], schedule: Mapping[str, Any]) -> Plan:
+    def _scheduled(self, group: list[Kernel], schedule: Schedule) -> Plan:
         return Plan(
             self.plan.recipes,
-            {**self.plan.schedules, **{kernel.name: dict(schedule) for kernel in group}},
+            {**self.plan.schedules, **{kernel.name: schedule for kernel in group}},
         )
 
     def _toggles(self) -> dict[str, Plan]:
@@ -169,8 +168,7 @@ class PlanPosition:
             recipes = tuple(name for name in self.planner.order if name in chosen)
             kernels = self.planner.fused(recipes).ordered
             plan = Plan(
-                recipes,
-                {k.name: dict(held.get(work_of(k)) or self.planner.first(k)) for k in kernels},
+                recipes, {k.name: held.get(work_of(k)) or self.planner.first(k) for k in kernels}
             )
             if self.planner.candidate(plan, "") not in self.proposed:
                 result[f"with {recipe}" if recipe in chosen else f"without {recipe}"] = plan
@@ -273,13 +271,13 @@ class PlanPosition:
         return f"{', '.join(values)} ({kernel.summary or 'a copy'})"
 
 
-def algorithms_of(planner: Planner, kernel: Kernel) -> dict[str, list[Mapping[str, Any]]]:
+def algorithms_of(planner: Planner, kernel: Kernel) -> dict[str, list[Schedule]]:
     """Ways to compute a kernel, each with its schedules: those that the composer would measure first, then all other right ones."""
     backend = planner.problem.backend
     options = list(planner.options(kernel))
     if backend != "cuda" and kernel.family in PLAIN:
         options += [option for some in algorithms(kernel, backend).values() for option in some]
-    result: dict[str, list[Mapping[str, Any]]] = {}
+    result: dict[str, list[Schedule]] = {}
     for option in options:
         schedules = result.setdefault(algorithm_of(kernel, option, backend), [])
         if option not in schedules:
@@ -287,20 +285,17 @@ def algorithms_of(planner: Planner, kernel: Kernel) -> dict[str, list[Mapping[st
     return result
 
 
-def algorithm_of(kernel: Kernel, schedule: Mapping[str, Any], backend: BackendName) -> str:
+def algorithm_of(kernel: Kernel, schedule: Schedule, backend: BackendName) -> str:
     """The algorithm of a schedule: `row looped online`, `product dot`, `window unrolled`."""
     if backend != "cuda" and kernel.family in PLAIN:
-        return name_of(kernel, dict(schedule), backend)
-    words = [
-        *kernel.family.split("_"),
-        *schedule.get("kind", "").split("_"),
-        *(schedule.get(key, "") for key in ("dot", "form", "walk")),
-    ]
-    words += (
-        ["split"] if schedule.get("splits", 1) > 1 or schedule.get("parallel") == "inner" else []
-    )
-    words += [word for word in ("unrolled", "unroll", "online") if schedule.get(word)]
-    words += ["persistent"] if schedule.get("programs") else []
+        return name_of(kernel, schedule, backend)
+    printed = schedule.printed()
+    words = [*kernel.family.split("_"), *str(printed.get("kind", "")).split("_")]
+    words += [str(printed.get(key, "")) for key in ("dot", "form", "walk")]
+    split = printed.get("splits", 1) != 1 or printed.get("parallel") == "inner"
+    words += ["split"] if split else []
+    words += [word for word in ("unrolled", "unroll", "online") if printed.get(word)]
+    words += ["persistent"] if printed.get("programs") else []
     return " ".join(dict.fromkeys(word for word in words if word))
 
 
@@ -308,9 +303,10 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number != 1 else ''}"
 
 
-def _numbers(schedule: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in schedule.items() if type(value) is int)
+def _numbers(schedule: Schedule) -> str:
+    printed = schedule.printed()
+    return ", ".join(f"{name} {value}" for name, value in printed.items() if type(value) is int)
 
 
-def _key(plan: Plan) -> str:
-    return json.dumps([sorted(plan.recipes), plan.schedules], sort_keys=True, default=dict)
+def _key(plan: Plan) -> object:
+    return frozenset(plan.recipes), frozenset(plan.schedules.items())

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dvk import resources
+from dvk.composer.ir.schedules.base import PrintedSchedule
 
 PROTOCOL = 2
 """Raised when schedules, classes or defaults change their meaning; rows of another number are left alone."""
@@ -40,7 +41,7 @@ class ObservedGain:
 
     kernel: str
     """Its class."""
-    schedule: dict[str, Any]
+    schedule: PrintedSchedule
     gain: float
     """Module's speed under the schedule / under the composer's default."""
     width: float = 0.0
@@ -51,7 +52,7 @@ class ObservedGain:
 class TunedSchedule:
     """Measurements of a schedule for a class of kernels."""
 
-    schedule: dict[str, Any]
+    schedule: PrintedSchedule
     gain: float
     """Geometric mean over tasks of speed / speed under the default."""
     num_tasks: int

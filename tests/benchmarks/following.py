@@ -23,7 +23,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 from dvk import nanolang
 from dvk.agents import TaskContext, dialects, policy, repair
@@ -33,6 +32,7 @@ from dvk.agents.teacher.lessons import skill
 from dvk.backbone import Conversation, Sampling, open_backbone
 from dvk.backends import default_device
 from dvk.composer import CannotCompose, Plan
+from dvk.composer.ir.schedules.base import Schedule
 from dvk.config import AgentsConfig, Config
 from dvk.nanolang.text.variants import full
 from dvk.nanolang.text.write import fused, write
@@ -95,9 +95,7 @@ def part(text: str, kernel: str) -> str:
     )
 
 
-def texts(
-    subject: TaskContext, base: Plan, kernel: str, option: list[dict[str, Any]]
-) -> frozenset[str]:
+def texts(subject: TaskContext, base: Plan, kernel: str, option: list[Schedule]) -> frozenset[str]:
     """The composer's text when that kernel is computed so."""
     assert subject.captured is not None
     found = set()

@@ -27,6 +27,7 @@ from dvk.composer.compose import Composition, Plan, compose
 from dvk.composer.dropin.forward import HostWriter, held_name
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Bound, Kernel
+from dvk.composer.ir.schedules.cpp import CppSchedule
 from dvk.composer.lowering.convolution import PRODUCTS
 from dvk.composer.runtime import guards
 from dvk.composer.runtime.finite import dvk_finite
@@ -35,7 +36,7 @@ from dvk.records import Candidate, Graph, Task
 
 TASK = Task(id="test", name="test", source="", entry="Model", kind="module")
 _numbers = itertools.count()
-Chooser = Callable[[Kernel], dict[str, Any]]
+Chooser = Callable[[Kernel], CppSchedule]
 
 
 class Function(nn.Module):
@@ -97,7 +98,9 @@ class Program:
             self.composition.prims,
             self.composition.part,
             kernels,
-            lambda kernel, inputs, outputs: codegen("cpp").launch(kernel, {}, inputs, outputs),
+            lambda kernel, inputs, outputs: codegen("cpp").launch(
+                kernel, self.schedules[kernel.name], inputs, outputs
+            ),
             "inplace_epilogue" in self.recipes,
             "cpu",
         )

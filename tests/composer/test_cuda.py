@@ -8,7 +8,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from dvk import cuda_toolkit
 from dvk.composer import Plan, applicable, compose, fuse
 from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import cuda
+from dvk.composer.codegen.base import codegen
 from dvk.composer.codegen.cuda import writer
+from dvk.composer.ir.schedules.cuda import CudaLooped, CudaPersistent, CudaSplit
 from dvk.harness.toolchain import nvrtc
 from dvk.records import Task
 from tests.composer import cuda_emulator
@@ -201,11 +203,10 @@ def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str)
         options = cuda.schedules(kernel)
         assert 1 <= len(options) <= 12
         assert options[0] == cuda.default_schedule(kernel)
-        assert len({json.dumps(o, sort_keys=True) for o in options}) == len(options)
+        assert len({json.dumps(o.printed(), sort_keys=True) for o in options}) == len(options)
         for option in options:
-            assert cuda.render(kernel, json.loads(json.dumps(option))) == cuda.render(
-                kernel, option
-            )
+            assert codegen("cuda").parse(json.loads(json.dumps(option.printed()))) == option
+            assert cuda.render(kernel, option)
             parts, _ = cuda.functions(kernel, option)
             assert all(1 <= p.threads <= 1024 and p.grid >= 1 for p in parts)
 
@@ -235,21 +236,21 @@ def test_a_row_is_read_once_where_it_fits_in_registers() -> None:
     kernel = kernel_of(lambda x: torch.nn.functional.layer_norm(x, (1024,)), meta(512, 1024))
     text = default_text(kernel)
     assert (
-        cuda.default_schedule(kernel)["kind"] == "persistent" and text.count("dvk_load<4>(a0") == 1
+        isinstance(cuda.default_schedule(kernel), CudaPersistent)
+        and text.count("dvk_load<4>(a0") == 1
     )
-    looped = cuda.render(kernel, {"kind": "looped", "lanes": 128, "rows": 1, "vector": 4})
+    looped = cuda.render(kernel, CudaLooped(lanes=128, rows=1, vector=4))
     assert looped.count("dvk_load<4>(a0") == 3
 
 
 def test_variance_and_softmax_of_a_long_row_read_it_once_for_both_reductions() -> None:
     for function, reads in ((lambda x: torch.var(x, 1), 1), (lambda x: torch.softmax(x, 1), 2)):
         kernel = kernel_of(function, meta(512, 1 << 17))
-        online = next(s for s in cuda.schedules(kernel) if s.get("online"))
+        online = next(s for s in cuda.schedules(kernel) if isinstance(s, CudaLooped) and s.online)
+        assert cuda.render(kernel, online).count("dvk_load<4>(a0") == reads
         assert (
-            online["kind"] == "looped"
-            and cuda.render(kernel, online).count("dvk_load<4>(a0") == reads
+            cuda.render(kernel, replace(online, online=False)).count("dvk_load<4>(a0") == reads + 1
         )
-        assert cuda.render(kernel, {**online, "online": False}).count("dvk_load<4>(a0") == reads + 1
 
 
 def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
@@ -268,9 +269,9 @@ def test_offsets_beyond_two_billion_elements_are_64_bit() -> None:
 def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_kernel() -> None:
     kernel = kernel_of(lambda x: x.sum(), meta(1 << 12, 1 << 12))
     schedule = cuda.default_schedule(kernel)
-    assert schedule["kind"] == "split"
+    assert isinstance(schedule, CudaSplit)
     assert cuda.launch(kernel, schedule, ["x"], ["y"]) == [
-        f"_k0_float32 = y.new_empty({schedule['splits']}, dtype=torch.float32)",
+        f"_k0_float32 = y.new_empty({schedule.splits}, dtype=torch.float32)",
         "_dvk_k0_0(x, _k0_float32)",
         "_dvk_k0_1(y, _k0_float32)",
     ]

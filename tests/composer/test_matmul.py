@@ -21,6 +21,7 @@ from dvk.composer.codegen import triton as renderer
 from dvk.composer.compose import fuse
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import form_of
+from dvk.composer.ir.schedules.triton import TritonProduct, TritonSkinny
 from dvk.composer.ir.text import spelled
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.harness import judge
@@ -285,9 +286,9 @@ def test_every_schedule_agrees_with_torch(transposed: bool) -> None:
     for m, k, n in SHAPES:
         args = randn(m, k) / k**0.5, randn(n, k) if transposed else randn(k, n)
         first = own(forward, *args)
-        for option in (o for o in cpp.schedules(first.kernels[0]) if o["width"] == 512):
+        for option in (o for o in cpp.schedules(first.kernels[0]) if o.width == 512):
             made[f"{m} {k} {n} {option}"] = first.under(lambda kernel, option=option: option)
-    assert {s["form"] for p in made.values() for s in p.schedules.values()} >= (
+    assert {s.form for p in made.values() for s in p.schedules.values()} >= (
         {"dot", "outer"} if transposed else {"outer"}
     )
     check(made)
@@ -316,14 +317,14 @@ def test_the_form_says_rows_columns_and_batch() -> None:
 def test_the_model_of_a_gpu_chooses_tiles_that_suit_the_product() -> None:
     square = renderer.default_schedule(product(4096, 4096, 4096))
     assert (
-        square["kind"] == "product"
-        and square["rows"] * square["columns"] >= 128 * 128
-        and square["splits"] == 1
+        isinstance(square, TritonProduct)
+        and square.rows * square.columns >= 128 * 128
+        and square.splits == 1
     )
     few = renderer.default_schedule(product(8, 4096, 4096))
-    assert few["kind"] == "skinny" or few["rows"] == 16
-    assert renderer.default_schedule(product(1, 4096, 4096))["kind"] == "skinny"
-    assert renderer.default_schedule(product(128, 65536, 128))["splits"] > 1
+    assert isinstance(few, TritonSkinny) or few.rows == 16
+    assert isinstance(renderer.default_schedule(product(1, 4096, 4096)), TritonSkinny)
+    assert renderer.default_schedule(product(128, 65536, 128)).splits > 1
     for m, k, n in itertools.product((1, 7, 3000), (5, 900), (1, 4096)):
         for dtype in FLOATS[:3:2]:
             options = renderer.schedules(product(m, k, n, dtype))
@@ -331,21 +332,21 @@ def test_the_model_of_a_gpu_chooses_tiles_that_suit_the_product() -> None:
 
 
 def test_a_square_product_is_offered_with_programs_that_walk_and_in_different_tiles() -> None:
-    options = renderer.schedules(product(4096, 4096, 4096))
-    assert any(o.get("programs") for o in options)
-    assert len({(o.get("rows"), o.get("columns")) for o in options}) >= 5
+    options = [o for o in renderer.schedules(product(4096, 4096, 4096)) if hasattr(o, "rows")]
+    assert any(o.programs for o in options)
+    assert len({(o.rows, o.columns) for o in options}) >= 5
 
 
 def test_float32_begins_with_tensor_cores_where_arithmetic_binds_and_can_do_without_them() -> None:
     for m, k, n in ((4096, 4096, 4096), (300, 7000, 900), (64, 64, 64), (16384, 4096, 16384)):
         dots = [
-            o.get("dot")
+            o.dot
             for o in renderer.schedules(product(m, k, n, torch.float32))
-            if o["kind"] == "product"
+            if isinstance(o, TritonProduct)
         ]
-        assert {"tf32x3", None} == set(dots) and (dots[0] == "tf32x3" or m == 64)
+        assert {"tf32x3", ""} == set(dots) and (dots[0] == "tf32x3" or m == 64)
     assert all(
-        "dot" not in o
+        not getattr(o, "dot", "")
         for dtype in FLOATS[1:]
         for o in renderer.schedules(product(512, 512, 512, dtype))
     )
@@ -358,7 +359,9 @@ def test_float32_is_exact_unless_the_task_declares_tf32() -> None:
             TASK.model_copy(update={"precision": precision}), captured, ("own_matmul",)
         ).ordered
         texts = [
-            renderer.render(kernel, s) for s in renderer.schedules(kernel) if s["kind"] == "product"
+            renderer.render(kernel, s)
+            for s in renderer.schedules(kernel)
+            if isinstance(s, TritonProduct)
         ]
         assert {
             word for text in texts for word in re.findall(r'input_precision="(\w+)"', text)

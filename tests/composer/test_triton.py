@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,8 @@ pytest.importorskip("triton")
 
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.codegen.analysis.tiles import needs_int64
+from dvk.composer.codegen.base import codegen
+from dvk.composer.ir.schedules.triton import TritonLooped, TritonSplit, TritonTile
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand
 from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
@@ -180,11 +183,10 @@ def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str)
         options = renderer.schedules(kernel)
         assert 1 <= len(options) <= 12
         assert options[0] == renderer.default_schedule(kernel)
-        assert len({json.dumps(o, sort_keys=True) for o in options}) == len(options)
+        assert len({json.dumps(o.printed(), sort_keys=True) for o in options}) == len(options)
         for option in options:
-            assert renderer.render(kernel, json.loads(json.dumps(option))) == renderer.render(
-                kernel, option
-            )
+            assert codegen("triton").parse(json.loads(json.dumps(option.printed()))) == option
+            assert renderer.render(kernel, option)
 
 
 def test_sizes_that_divide_need_no_mask() -> None:
@@ -203,7 +205,7 @@ def test_contiguous_inputs_are_walked_by_one_index_without_division() -> None:
 def test_a_tile_of_a_broadcast_needs_no_division() -> None:
     kernel = kernel_of(lambda x, b: x + b, meta(4096, 4096), meta(4096))
     schedule = renderer.default_schedule(kernel)
-    assert schedule["kind"] == "tile"
+    assert isinstance(schedule, TritonTile)
     body = renderer.render(kernel, schedule).split("tl.load")[1:]
     assert not any("//" in part for part in body)
 
@@ -238,18 +240,18 @@ def test_a_cross_entropy_loads_its_target_instead_of_comparing_every_element() -
 
 def test_variance_of_a_long_row_reads_it_once_when_online() -> None:
     kernel = kernel_of(lambda x: torch.var(x, 1), meta(512, 1 << 17), device="cuda")
-    online = next(s for s in renderer.schedules(kernel) if s.get("online"))
+    online = next(s for s in renderer.schedules(kernel) if isinstance(s, TritonLooped) and s.online)
     assert renderer.render(kernel, online).count("for r0") == 1
-    assert renderer.render(kernel, {**online, "online": False}).count("for r0") == 2
+    assert renderer.render(kernel, replace(online, online=False)).count("for r0") == 2
 
 
 def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_kernel() -> None:
     kernel = kernel_of(lambda x: x.sum(), meta(1 << 12, 1 << 12))
     schedule = renderer.default_schedule(kernel)
-    assert schedule["kind"] == "split"
+    assert isinstance(schedule, TritonSplit)
     lines = renderer.launch(kernel, schedule, ["x"], ["y"])
     assert lines == [
-        f"_k0_float32 = y.new_empty({schedule['splits']}, dtype=torch.float32)",
+        f"_k0_float32 = y.new_empty({schedule.splits}, dtype=torch.float32)",
         "run_k0_0(x, _k0_float32)",
         "run_k0_1(y, _k0_float32)",
     ]

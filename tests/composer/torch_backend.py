@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from dvk.backends import Backend
-from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText, Schedule
+from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Instr, Kernel, Ref
+from dvk.composer.ir.schedules.base import Schedule
 
 FORMS = {
     "add": "{0} + {1}",
@@ -73,18 +76,26 @@ REDUCTIONS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Whole(Schedule):
+    """Everything at once: the only schedule."""
+
+    kind: Literal["whole"] = "whole"
+
+
 class Torch(Backend, Codegen):
     """See the module."""
 
     title = "PyTorch"
     devices = ("cpu", "cuda")
     install = "nothing is missing"
+    schedule_types = (Whole,)
 
     def available(self) -> str | None:
         return None
 
     def schedules(self, kernel: Kernel) -> list[Schedule]:
-        return [{"kind": "whole"}]
+        return [Whole()]
 
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
         """A function of the inputs and outputs: each loop variable is a dimension of the grid."""

@@ -16,6 +16,7 @@ import torch
 
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.codegen.triton import writer
+from dvk.composer.ir.schedules.triton import TritonSchedule
 from tests.composer.triton_cases import (
     CASES,
     LONG,
@@ -73,7 +74,7 @@ def run_case(case: Case) -> list[str]:
         for p in program.part.users
         if p.kind == "extern" and p.op.startswith("aten.")
     ]
-    offered = {s["kind"] for k in program.kernels.values() for s in renderer.schedules(k)}
+    offered = {s.kind for k in program.kernels.values() for s in renderer.schedules(k)}
     wrong += [f"no schedule of kind {kind}" for kind in case.kinds - offered]
     for number in program.distinct() if DEVICE == "cpu" else range(program.options()):
         found = as_tuple(program.run(nth(number)))
@@ -174,6 +175,11 @@ def peak() -> list[str]:
     return [f"{len(fused)} multiply-adds"] if fused else []
 
 
+def _way(schedule: TritonSchedule) -> tuple[object, ...]:
+    printed = schedule.printed()
+    return printed["kind"], printed.get("dot"), printed.get("splits", 1) != 1
+
+
 def ways_that_compile(case: Case) -> list[str]:
     """The compiler accepts each way to compute each kernel."""
     from tests.composer.triton_compiled import compile_sm90
@@ -181,7 +187,7 @@ def ways_that_compile(case: Case) -> list[str]:
     seen, wrong = set(), []
     for kernel in Program(Function(case.function), case.args()).kernels.values():
         for schedule in renderer.schedules(kernel):
-            way = kernel.name, schedule["kind"], schedule.get("dot"), schedule.get("splits", 1) > 1
+            way = kernel.name, *_way(schedule)
             if way not in seen:
                 seen.add(way)
                 wrong += (
@@ -201,9 +207,9 @@ def compiled() -> None:
         for kernel in program.kernels.values():
             seen: set[str] = set()
             for schedule in renderer.schedules(kernel):
-                if schedule["kind"] in seen:
+                if schedule.kind in seen:
                     continue
-                seen.add(schedule["kind"])
+                seen.add(schedule.kind)
 
                 def check(
                     kernel: Any = kernel, schedule: Any = schedule, wanted: str = wanted
@@ -219,7 +225,7 @@ def compiled() -> None:
                         else [f"no {wanted} load under {schedule}: {sorted(set(lines))}"]
                     )
 
-                report(f"compiled:{name}-{schedule['kind']}", check)
+                report(f"compiled:{name}-{schedule.kind}", check)
     report("compiled:peak", peak)
     for name, case in (
         CASES | OWN_CASES

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.triton import TritonSchedule
 from tests.composer.triton_programs import HEADER, load
 
 POINTERS = {
@@ -26,7 +27,7 @@ POINTERS = {
 }
 
 
-def compile_sm90(kernel: Kernel, schedule: dict[str, Any]) -> list[dict[str, Any]]:
+def compile_sm90(kernel: Kernel, schedule: TritonSchedule) -> list[dict[str, Any]]:
     """The assembly texts of every function of the kernel; pointers are 16-byte aligned, as torch allocates them."""
     import triton
     from triton.backends.compiler import GPUTarget

@@ -19,6 +19,7 @@ from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.triton import TritonSchedule
 from dvk.composer.lowering.dispatch import lower
 from dvk.composer.recipes import rewrite
 
@@ -56,7 +57,7 @@ class Program:
             found.setdefault("".join(f.text for parts in functions for f in parts), number)
         return list(found.values())
 
-    def text(self, choose: Callable[[Kernel], dict[str, Any]]) -> str:
+    def text(self, choose: Callable[[Kernel], TritonSchedule]) -> str:
         kernels = self.kernels.values()
         host = HostWriter(
             self.graph,
@@ -72,14 +73,14 @@ class Program:
         text = f"{HEADER}\n{renderer.prelude(kernels)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
         return text.replace("dvk_strided(", "(lambda t, *layout: t)(")
 
-    def run(self, choose: Callable[[Kernel], dict[str, Any]]) -> Any:
+    def run(self, choose: Callable[[Kernel], TritonSchedule]) -> Any:
         return load(self.text(choose)).run(self.module, *self.args)
 
 
-def nth(number: int) -> Callable[[Kernel], dict[str, Any]]:
+def nth(number: int) -> Callable[[Kernel], TritonSchedule]:
     """Chooses every kernel's schedule of that index, or its last."""
 
-    def choose(kernel: Kernel) -> dict[str, Any]:
+    def choose(kernel: Kernel) -> TritonSchedule:
         options = renderer.schedules(kernel)
         return options[min(number, len(options) - 1)]
 

@@ -296,7 +296,7 @@ def test_lint_accepts_every_form_of_the_renderer(cases: list[str]) -> None:
         torch.manual_seed(0)
         for kernel in Program(Function(case.function), case.args()).kernels.values():
             for schedule in renderer.schedules(kernel):
-                functions, parts = renderer.functions(kernel, dict(schedule))
+                functions, parts = renderer.functions(kernel, schedule)
                 memory = {f"a{n}": b.last + 1 for n, b in enumerate(kernel.inputs)} | {
                     f"part_{kind}": n for kind, n in parts.items()
                 }

@@ -15,6 +15,8 @@ from dvk.agents.planning import Move
 from dvk.agents.reading import MalformedAnswer
 from dvk.backbone import Completion, Conversation
 from dvk.composer import CannotCompose, CapturedGraph, Plan
+from dvk.composer.ir.schedules.cuda import CudaLooped
+from dvk.composer.ir.schedules.triton import TritonProduct
 from dvk.errors import UsageError
 from dvk.harness import JudgeSession
 from dvk.records import Candidate, Graph, Node, Status, Task, Trace, Verdict
@@ -208,7 +210,7 @@ def test_every_legal_move_leads_to_new_programs_and_then_is_legal_no_more() -> N
         for attempt in at.attempts(move, 100):
             assert (
                 attempt.candidate.id not in proposed
-                and attempt.candidate.schedule == attempt.plan.schedules
+                and Plan.of(attempt.candidate).schedules == attempt.plan.schedules
             )
             proposed.add(attempt.candidate.id)
         assert "legal" in at.refusal(move) or "nothing is left" in at.refusal(move)
@@ -237,11 +239,13 @@ def test_ways_of_families_without_named_algorithms_have_names() -> None:
     planner = Planner(problem(None))
     product = next(k for k in planner.fused((*planner.order,)).ordered if k.family == "product")
     assert {"product dot", "product outer"} & set(algorithms_of(planner, product))
-    tiled = {"kind": "product", "rows": 64, "splits": 4, "programs": 132}
+    tiled = TritonProduct(
+        rows=64, columns=64, depth=32, warps=4, stages=3, group=8, splits=4, programs=132
+    )
     assert algorithm_of(product, tiled, "triton") == "product split persistent"
     row = planner.fused(planner.structures()[0][0].recipes).ordered[0]
     assert (
-        algorithm_of(row, {"kind": "looped", "lanes": 256, "online": True}, "cuda")
+        algorithm_of(row, CudaLooped(lanes=256, rows=1, vector=4, online=True), "cuda")
         == "row looped online"
     )
 
@@ -314,10 +318,8 @@ def test_an_algorithm_is_measured_in_a_few_schedules_and_the_fastest_is_reported
     (line,) = told(questions(model)[1])
     assert line.startswith("`row split` on `k0`: 1.30× ") and line.endswith("the best of 2); kept")
     assert (
-        PlanPosition(
-            Planner(problem(None)), Plan(split[1].recipes, split[1].schedule), ProposedPlans()
-        ).plan.schedules
-        == split[1].schedule
+        PlanPosition(Planner(problem(None)), Plan.of(split[1]), ProposedPlans()).plan.schedules
+        == Plan.of(split[1]).schedules
     )
 
 

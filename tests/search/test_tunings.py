@@ -100,7 +100,9 @@ def test_what_lost_is_not_tried_again_but_the_default_is(module: SearchProblem) 
     kernel = fuse(module.task, module.captured, planner.structures()[0][0].recipes).ordered[0]
     default, *others = planner.options(kernel)
     known = {
-        class_of(kernel): tuple(TunedSchedule(dict(one), 0.5, 1) for one in (default, *others[:2]))
+        class_of(kernel): tuple(
+            TunedSchedule(one.printed(), 0.5, 1) for one in (default, *others[:2])
+        )
     }
     assert loaded(dumped(known)) == known
     assert Planner(replace(module, tunings=known)).options(kernel) == [default, *others[2:]]
@@ -112,23 +114,25 @@ def test_a_settled_class_is_still_measured_against_its_default(module: SearchPro
     kernel = fuse(module.task, module.captured, planner.structures()[0][0].recipes).ordered[0]
     default, *others = planner.options(kernel)
     # Three that were lucky in three tasks; here nothing comes near the default.
-    lucky = tuple(TunedSchedule(dict(one), 1.02, 3) for one in others[:3])
+    lucky = tuple(TunedSchedule(one.printed(), 1.02, 3) for one in others[:3])
     given = replace(
         module,
         tunings={
             class_of(kernel): (
                 *lucky,
-                *(TunedSchedule(dict(one), 1.0, 3) for one in (default, *others[3:])),
+                *(TunedSchedule(one.printed(), 1.0, 3) for one in (default, *others[3:])),
             )
         },
     )
     assert default in Planner(given).options(kernel)
     tried = play(
         given,
-        lambda c: 2.0 if all(schedule == default for schedule in c.schedule.values()) else 1.0,
+        lambda c: (
+            2.0 if all(schedule == default.printed() for schedule in c.schedule.values()) else 1.0
+        ),
     )
     found = [one.schedule for one in measurements(given, [(c, verdict(score(c))) for c in tried])]
-    assert len(tried) == FEW and all(dict(one) in found for one in (default, *others[:2]))
+    assert len(tried) == FEW and all(one.printed() in found for one in (default, *others[:2]))
 
 
 def roughly(speedup: float, width: float) -> Verdict:

@@ -178,7 +178,7 @@ def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: BackendN
             break
     base = full(captured, Plan(names), backend)
     facts = nanolang.facts(captured, base, backend)
-    schedules = {k: dict(v) for k, v in base.schedules.items()}
+    schedules = dict(base.schedules)
     for kernel in fused(captured, names, backend).ordered:
         options = nanolang.algorithms(kernel, backend)
         for advice in advices:
@@ -192,7 +192,7 @@ def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: BackendN
             wanted = {f"{k} {v}" for k, v in advice.numbers.items()}
             chosen = next((o for o in found if wanted <= set(numbers_of(kernel, o))), None)
             if chosen is not None:
-                schedules[kernel.name] = dict(chosen)
+                schedules[kernel.name] = chosen
                 changed = True
                 break
     return Plan(names, schedules) if changed else None

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from dvk import backends, registry
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.recurrence import Recurrence
+from dvk.composer.ir.schedules.base import Schedule, parse
 from dvk.errors import UsageError
 
-Schedule = dict[str, Any]
 Inplace = Mapping[int, int]
 """Output index → index of the input that shares its memory, at the same offset in every element."""
 
@@ -59,17 +59,19 @@ class Codegen(ABC):
 
     Attributes:
         excluded: recipes that it cannot carry out.
+        schedule_types: classes of its schedules.
         has_families: it also has kernels for pooling, scans, computed indices, matmuls and convolutions.
         has_recurrences: it writes recurrent layers as functions.
     """
 
     excluded: ClassVar[frozenset[str]] = frozenset({"recurrent_sequences", "huge_pages"})
+    schedule_types: ClassVar[tuple[type[Schedule], ...]]
     has_families: ClassVar[bool] = False
     has_recurrences: ClassVar[bool] = False
 
     @abstractmethod
-    def schedules(self, kernel: Kernel) -> list[Schedule]:
-        """Ways to run a kernel that are worth measuring, the default first. Values are JSON."""
+    def schedules(self, kernel: Kernel) -> Sequence[Schedule]:
+        """Ways to run a kernel that are worth measuring, the default first."""
 
     @abstractmethod
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
@@ -88,6 +90,17 @@ class Codegen(ABC):
     def default_schedule(self, kernel: Kernel) -> Schedule:
         """The default schedule."""
         return self.schedules(kernel)[0]
+
+    def parse(self, printed: Mapping[str, Any], kernel: str = "") -> Schedule:
+        """The schedule that a record holds.
+
+        Args:
+            kernel: its name, for messages.
+
+        Raises:
+            UsageError: names the choices for an unknown kind, key or value.
+        """
+        return parse(self.schedule_types, printed, kernel)
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
         """Names of the schedule recipes that a schedule implements (`dvk.composer.recipes`)."""

@@ -33,7 +33,7 @@ class NanoCppWriter(KernelWriter):
         return 1
 
     def decompose(self, flat: str, variables: list[Any]) -> None:
-        if self.arrays and self.lane is not None and int(self.schedule["chunk"]) >= self.lane.size:
+        if self.arrays and self.lane is not None and self.loops.chunk >= self.lane.size:
             variables = [
                 v for v in variables if isinstance(v, Var)
             ]  # a single slice needs no index
@@ -43,7 +43,7 @@ class NanoCppWriter(KernelWriter):
             super().decompose(flat, variables)
 
     def whole_lane(self, lane: Var) -> bool:
-        if self.arrays or int(self.schedule["chunk"]) < lane.size:
+        if self.arrays or self.loops.chunk < lane.size:
             return False
         outer = [v for v in self.k.rows if v is not lane]
         if outer:

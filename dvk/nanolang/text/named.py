@@ -21,6 +21,7 @@ from dvk.composer.compose import Composition, fuse_graph
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.loops import Argument, Instr, Kernel, NamedOperator, Ref, Store
 from dvk.composer.ir.nodes import View
+from dvk.composer.ir.schedules.cpp import CppLoops
 from dvk.composer.ir.symint import constant
 from dvk.composer.lowering import activations, pointwise, powers, reductions, views  # noqa: F401 - registers the rules
 from dvk.composer.lowering.dispatch import RULES
@@ -374,7 +375,7 @@ def defined(form: OperatorForm, name: str, backend: BackendName) -> str:
                 *(f"    {line}" for line in [*lines, f"return v{result}"]),
             ]
         )
-    scalar = CppWriter(kernel, {"width": 0, "chunk": 8, "parallel": "serial"}, {})
+    scalar = CppWriter(kernel, CppLoops(parallel="serial", chunk=8, width=512), {})
     lines = [renamed(f"{REGISTER[i.type]} v{i.id} = {scalar._expression(i)};") for i in inner]
     head = f"static inline __attribute__((always_inline)) float {name}({', '.join(f'float {p}' for p in params)}) {{"
     return "\n".join([head, *(f"  {line}" for line in [*lines, f"return v{result};"]), "}"])

@@ -14,7 +14,7 @@ from typing import Any
 
 from dvk import aten
 from dvk.composer import recipes
-from dvk.composer.algorithms import Schedule, algorithms, elements, name_of, numbers, usual
+from dvk.composer.algorithms import algorithms, elements, name_of, numbers, usual
 from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen.analysis.work import does
 from dvk.composer.codegen.triton.matmul_schedule import pays
@@ -22,6 +22,7 @@ from dvk.composer.compose import Plan
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.ir.effects import is_view
 from dvk.composer.ir.nodes import FLOATS, View
+from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.lowering import CODEGEN_RULES, matmul
 from dvk.nanolang.listing.symbolic import packet
 from dvk.nanolang.text.write import DEVICES, fused, written
@@ -72,10 +73,7 @@ def variants(
     seen: set[Any] = set()
 
     def offer(plan: Plan) -> None:
-        key = (
-            plan.recipes,
-            tuple(sorted((k, tuple(sorted(s.items()))) for k, s in plan.schedules.items())),
-        )
+        key = (plan.recipes, frozenset(plan.schedules.items()))
         if key in seen or len(result) >= count:
             return
         variant = described(captured, plan, backend)
@@ -136,8 +134,7 @@ def full(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan:
     """The plan with a schedule for every kernel."""
     kernels = fused(captured, plan.recipes, backend).ordered
     return Plan(
-        plan.recipes,
-        {k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in kernels},
+        plan.recipes, {k.name: plan.schedules.get(k.name) or usual(k, backend) for k in kernels}
     )
 
 
@@ -154,7 +151,7 @@ def _drawn(
         )
         if key not in chosen:
             options = algorithms(kernel, backend)
-            chosen[key] = dict(rng.choice(options[rng.choice(list(options))]))
+            chosen[key] = rng.choice(options[rng.choice(list(options))])
         schedules[kernel.name] = chosen[key]
     return Plan(names, schedules)
 
@@ -164,10 +161,7 @@ def described(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan
     plan = full(captured, plan, backend)
     text, in_place = written(captured, plan, backend)
     kernels = {
-        k.name: (
-            name_of(k, dict(plan.schedules[k.name]), backend),
-            *numbers(k, dict(plan.schedules[k.name])),
-        )
+        k.name: (name_of(k, plan.schedules[k.name], backend), *numbers(k, plan.schedules[k.name]))
         for k in fused(captured, plan.recipes, backend).ordered
     }
     words = [phrase for name, phrase in PHRASES.items() if name in plan.recipes]
@@ -243,6 +237,6 @@ def facts(captured: CapturedGraph, plan: Plan, backend: BackendName) -> dict[str
             "row count": "few" if kernel.num_rows < FEW_ROWS else "many",
             "elements": "small" if total <= SMALL else "large" if total >= LARGE else "middling",
             "after": after,
-            "algorithm": name_of(kernel, dict(plan.schedules[kernel.name]), backend),
+            "algorithm": name_of(kernel, plan.schedules[kernel.name], backend),
         }
     return result

@@ -30,6 +30,9 @@ from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen import triton
 from dvk.composer.compose import Composition, Plan, fuse_graph
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule, expect
+from dvk.composer.ir.schedules.cpp import CppLoops
+from dvk.composer.ir.schedules.triton import TritonSchedule
 from dvk.composer.ir.symint import as_cpp
 from dvk.nanolang.listing.symbolic import Names, symbolic
 from dvk.nanolang.text.cpp_text import NanoCppWriter
@@ -95,9 +98,7 @@ def write(captured: CapturedGraph, plan: Plan, backend: BackendName) -> str:
 def written(captured: CapturedGraph, plan: Plan, backend: BackendName) -> tuple[str, bool]:
     """The compact text of a plan, and whether some kernel overwrites the result of a call."""
     composition = fused(captured, plan.recipes, backend)
-    chosen = {
-        k.name: dict(plan.schedules.get(k.name) or usual(k, backend)) for k in composition.ordered
-    }
+    chosen = {k.name: plan.schedules.get(k.name) or usual(k, backend) for k in composition.ordered}
     names = listed(composition.graph, composition.prims)
     replay = "cuda_graph" in plan.recipes and backend == "triton"
 
@@ -142,13 +143,13 @@ def registers(kernel: Kernel, listing: Mapping[Any, str]) -> dict[int, str]:
 
 def _triton(
     kernel: Kernel,
-    schedule: Mapping[str, Any],
+    schedule: Schedule,
     inputs: list[str],
     outputs: list[str],
     values: Mapping[int, str],
     more: Callable[[str, int], str],
 ) -> list[str]:
-    parts, buffers = triton.functions(kernel, dict(schedule))
+    parts, buffers = triton.functions(kernel, expect(schedule, TritonSchedule))
     memory = {
         **_memory(inputs, outputs),
         **{f"part_{kind}": more(kind, count) for kind, count in buffers.items()},
@@ -165,16 +166,17 @@ def _triton(
 
 def _cpp(
     kernel: Kernel,
-    schedule: Mapping[str, Any],
+    schedule: Schedule,
     inputs: list[str],
     outputs: list[str],
     values: Mapping[int, str],
     more: Callable[[str, int], str],
 ) -> list[str]:
     del more
+    loops = expect(schedule, CppLoops)
     with as_cpp():
-        lines = NanoCppWriter(kernel, dict(schedule), {}).function().split("\n")
-    wide = " wide" if schedule["width"] == 256 else ""
+        lines = NanoCppWriter(kernel, loops, {}).function().split("\n")
+    wide = " wide" if loops.width == 256 else ""
     return [
         f"{kernel.name}{wide}:",
         *(_respelled(line, values, _memory(inputs, outputs), "cpp") for line in lines[1:-1]),

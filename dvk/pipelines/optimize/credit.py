@@ -27,10 +27,10 @@ def credited(subject: TaskContext, skills: Sequence[Skill], candidate: Candidate
                 subject.task,
                 captured,
                 fuse(subject.task, captured, recipes),
-                Plan(recipes, candidate.schedule),
+                Plan.of(candidate, recipes),
             )
             return join([part], subject.backend).source
-        except (CannotCompose, KeyError):  # the schedules are those of other kernels
+        except CannotCompose:  # the schedules are those of other kernels
             return None
 
     recipe_of = {skill.name: skill.recipe for skill in skills}

@@ -484,7 +484,7 @@ class SearchSession:
         """The plan that a candidate executes; None if the composer did not write it, so that it cannot be joined with others."""
         if self.captured is None or candidate.proposer != "composer":
             return None
-        plan = Plan(candidate.recipes, candidate.schedule)
+        plan = Plan.of(candidate)
         part = Part(self.task, self.captured, fuse(self.task, self.captured, plan.recipes), plan)
         return part if join([part], self.backend).source == candidate.source else None
 

@@ -7,9 +7,7 @@ mean NaN where two passes give infinity, and its variance is NaN either way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.primitives import propagates_nan
@@ -159,14 +157,6 @@ def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
     return not any(s.value in exposed for s in kernel.stores)
 
 
-def row_recipes(kernel: Kernel, schedule: Mapping[str, Any]) -> set[str]:
-    """Names of the schedule recipes that a schedule of Triton or CUDA amounts to."""
-    if kernel.family not in ("row", "column"):
-        return {"vectorize", *(["split_reduction"] if schedule.get("splits", 1) > 1 else [])}
-    used = {
-        {"persistent": "persistent_row", "looped": "looped_row", "split": "split_reduction"}[
-            schedule["kind"]
-        ]
-    }
-    online = schedule.get("online") and isinstance(online_pair(kernel), SoftmaxPair)
-    return used | ({"online_softmax"} if online else set())
+def online_recipes(kernel: Kernel, online: bool | str) -> set[str]:
+    """The recipe that a schedule with this value of `online` amounts to, if any."""
+    return {"online_softmax"} if online and isinstance(online_pair(kernel), SoftmaxPair) else set()

@@ -8,13 +8,14 @@ Not covered: scatter, types wider than 8 bytes.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from dvk.composer.codegen.cpp import matmul, pooling, scan
 from dvk.composer.codegen.cpp.half_bits import as_bits
 from dvk.composer.codegen.cpp.render import KernelWriter
 from dvk.composer.codegen.cpp.scalar import prelude
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.cpp import CppForm, CppLoops, CppSchedule, Parallel, Width
 
 FLAGS = (
     "-O3",
@@ -42,7 +43,7 @@ LOAD = (
 )
 """Lines that compile and load the kernel's source."""
 
-SCHEDULES_BY_FAMILY = {
+SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel], list[CppSchedule]]] = {
     "window": pooling.schedules,
     "product": matmul.schedules,
     "scan": scan.schedules,
@@ -53,24 +54,29 @@ SCHEDULES_BY_FAMILY = {
 __all__ = ["FLAGS", "LOAD", "default_schedule", "prelude", "render", "runtime", "schedules"]
 
 
-def default_schedule(kernel: Kernel) -> dict[str, Any]:
+def default_schedule(kernel: Kernel) -> CppSchedule:
     """The default schedule: what a person would write first."""
     if kernel.family in SCHEDULES_BY_FAMILY:
         return SCHEDULES_BY_FAMILY[kernel.family](kernel)[0]
+    return default_loops(kernel)
+
+
+def default_loops(kernel: Kernel) -> CppLoops:
+    """The default loops over a pointwise, row or column kernel."""
     few_rows = kernel.family == "row" and kernel.num_rows < 4
-    return {
-        "parallel": "inner" if few_rows else "rows",
-        "chunk": 256 if kernel.family == "column" else 4096,
-        "width": 512,
-    }
+    return CppLoops(
+        parallel="inner" if few_rows else "rows",
+        chunk=256 if kernel.family == "column" else 4096,
+        width=512,
+    )
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
     if kernel.family in SCHEDULES_BY_FAMILY:
         return SCHEDULES_BY_FAMILY[kernel.family](kernel)
-    first = default_schedule(kernel)
-    options = [first]
+    first = default_loops(kernel)
+    options: list[CppSchedule] = [first]
     chunks = (
         (64, 256, 1024)
         if kernel.family == "column"
@@ -78,25 +84,27 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
         if kernel.family == "pointwise"
         else (4096,)
     )
-    for parallel in (
-        ("rows", "inner")
-        if kernel.family == "row" and kernel.num_rows < 64
-        else (first["parallel"],)
-    ):
-        for chunk in chunks:
-            for width in (512, 256):
-                option = {"parallel": parallel, "chunk": chunk, "width": width}
-                if option not in options:
-                    options.append(option)
-    return options
+    ways: tuple[Parallel, ...] = (first.parallel,)
+    if kernel.family == "row" and kernel.num_rows < 64:
+        ways = "rows", "inner"
+    widths: tuple[Width, ...] = (512, 256)
+    options += [
+        CppLoops(parallel=parallel, chunk=chunk, width=width)
+        for parallel in ways
+        for chunk in chunks
+        for width in widths
+    ]
+    return list(dict.fromkeys(options))
 
 
-def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> str:
+def render(kernel: Kernel, schedule: CppSchedule, inplace: dict[int, int] | None = None) -> str:
     """C++ source of one kernel, without the prelude.
 
     Args:
         inplace: output index → index of the input that shares its memory (same offset in every element).
     """
+    schedule.require_family(kernel.family)
+    assert isinstance(schedule, CppForm), "every C++ schedule is of one of the three forms"
     return KernelWriter(as_bits(kernel), schedule, inplace or {}).function()
 
 

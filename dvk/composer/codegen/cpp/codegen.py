@@ -5,27 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dvk.composer.codegen import cpp
-from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText, Schedule
+from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText
 from dvk.composer.codegen.cpp import recurrence
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule, expect
+from dvk.composer.ir.schedules.cpp import CPP, CppLoops, CppSchedule
 from dvk.composer.rewrites import huge_pages
 
 
 class Cpp(Codegen):
     """See the module."""
 
+    schedule_types = CPP
     excluded = frozenset()
     has_families = True
     has_recurrences = True
 
-    def schedules(self, kernel: Kernel) -> list[Schedule]:
+    def schedules(self, kernel: Kernel) -> Sequence[CppSchedule]:
         return cpp.schedules(kernel)
 
-    def default_schedule(self, kernel: Kernel) -> Schedule:
+    def default_schedule(self, kernel: Kernel) -> CppSchedule:
         return cpp.default_schedule(kernel)
 
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
-        return cpp.render(kernel, schedule, dict(inplace or {}))
+        return cpp.render(kernel, expect(schedule, CppSchedule), dict(inplace or {}))
 
     def launch(
         self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
@@ -59,11 +62,9 @@ class Cpp(Codegen):
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
         if kernel.family not in ("row", "column"):
-            return {"vectorize", *(["split_reduction"] if schedule.get("splits", 1) > 1 else [])}
-        return {
-            "vectorize",
-            "split_reduction" if schedule.get("parallel") == "inner" else "looped_row",
-        }
+            return {"vectorize"}
+        inner = isinstance(schedule, CppLoops) and schedule.parallel == "inner"
+        return {"vectorize", "split_reduction" if inner else "looped_row"}
 
 
 def _library(functions: Mapping[str, int], prelude: str, source: str) -> ModuleText:

@@ -10,7 +10,6 @@ multiplications may be contracted to fused multiply-adds, which only saves a rou
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dvk.composer.codegen.cpp.scalar import REGISTER, inside
 from dvk.composer.codegen.cpp.writer import CppWriter
@@ -18,6 +17,7 @@ from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.conv_form import ConvForm, WindowDim, direct_form, needed, staged
 from dvk.composer.ir.loops import Bound, Instr, Kernel
 from dvk.composer.ir.nodes import BYTES
+from dvk.composer.ir.schedules.cpp import CppDirect, Width
 
 STAGED = (6144, 24576)
 """Elements of a buffer that fits in the L1 cache next to the results (24 KiB of floats), and in the L2 cache."""
@@ -52,30 +52,34 @@ MANY_TASKS = 8
 """Number of tasks that keeps a few cores evenly busy."""
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[CppDirect]:
     """The alternatives worth measuring, the best guess first; empty for a kernel of another form."""
     form = direct_form(kernel)
     if form is None or kernel.row_length > MOST_SUMMED:
         return []
-    result = []
-    for (outputs, lines, vectors), width, size in _tiles(form, kernel):
+    result: list[CppDirect] = []
+    for (outputs, lines, vectors), width, size in _tiles(form):
         unit = vectors * _lanes(form, width)
         panel = min(PANEL, _up(form.lane.var.size, unit))
         while panel > SHORT_PANEL and _elements(form, lines, panel) > size:
             panel = _up(panel // 2, unit)
         band = _band(form, lines, panel, size)
-        tile = {"outputs": outputs, "lines": lines, "vectors": vectors}
-        option = {
-            "form": "direct",
-            "parallel": "rows",
-            **tile,
-            "panel": panel,
-            "band": band,
-            "width": width,
-        }
+        option = CppDirect(
+            parallel="rows",
+            outputs=outputs,
+            lines=lines,
+            vectors=vectors,
+            panel=panel,
+            band=band,
+            width=width,
+        )
         if _elements(form, band, panel) <= MOST_STAGED and option not in result:
             result.append(option)
     return result
+
+
+Tile = tuple[int, int, int]
+"""Outputs, lines and vectors."""
 
 
 def _lanes(form: ConvForm, width: int) -> int:
@@ -83,7 +87,7 @@ def _lanes(form: ConvForm, width: int) -> int:
     return width // 8 // BYTES[form.reduce.type]
 
 
-def _tiles(form: ConvForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], int, int]]:
+def _tiles(form: ConvForm) -> list[tuple[Tile, Width, int]]:
     """Tiles of about eight sums, which hide the latency of a multiply-add: ((outputs, lines, vectors), width, size of the buffer)."""
     lanes = _lanes(form, 256)
     tall, many = (
@@ -95,7 +99,7 @@ def _tiles(form: ConvForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], i
         for outputs, lines, vectors in TILES[min(many, 4)]
     ]
 
-    def cost(shape: tuple[int, int, int]) -> float:
+    def cost(shape: Tile) -> float:
         """Cost of the computed elements, including those beyond the edges; fewer than eight sums stall on each other, more share their
         loads."""
         computed = (
@@ -108,7 +112,7 @@ def _tiles(form: ConvForm, kernel: Kernel) -> list[tuple[tuple[int, int, int], i
     small, large = STAGED
     # The more outputs share the buffer's contents, the less its location matters.
     first, second = (small, large) if form.outputs is None else (large, small)
-    found = [
+    found: list[tuple[Tile, Width, int]] = [
         (shapes[0], 256, first),
         *((shape, 256, first) for shape in shapes[1:3]),
         (shapes[0], 256, second),
@@ -152,16 +156,14 @@ def _band(form: ConvForm, lines: int, panel: int, size: int) -> int:
 class CppConvolution:
     """The source of one convolution under a schedule."""
 
-    def __init__(self, writer: CppWriter):
+    def __init__(self, writer: CppWriter, schedule: CppDirect):
         form = direct_form(writer.k)
         assert form is not None
         self.w, self.form, self.k = writer, form, writer.k
-        s = writer.schedule
-        self.outputs, self.lines, self.vectors, self.panel, self.high = (
-            s[n] for n in ("outputs", "lines", "vectors", "panel", "band")
-        )
+        self.outputs, self.lines, self.vectors = schedule.outputs, schedule.lines, schedule.vectors
+        self.panel, self.high, self.width = schedule.panel, schedule.band, schedule.width
         self.type = REGISTER[form.reduce.type]
-        self.lanes = _lanes(form, s["width"])
+        self.lanes = _lanes(form, self.width)
         self.lane, self.band = form.lane, form.band or WindowDim(Var(1), None, 1, 0)
         self.rows = self.band.reach(self.high)
         self.pitch = _pitch(self.lane, self.panel)
@@ -307,11 +309,10 @@ class CppConvolution:
         """A function that sums `outputs` × `lines` rows of `len` columns, a tile of registers at a time."""
         w, k = self.w, self.k
         w.lines += [
-            line.format("__AVX512F__" if w.schedule["width"] == 512 else "__AVX2__")
-            for line in HELD
+            line.format("__AVX512F__" if self.width == 512 else "__AVX2__") for line in HELD
         ]
         # Predictive commoning would carry rows from one iteration to the next, in more registers than there are.
-        target = f"prefer-vector-width={w.schedule['width']}"
+        target = f"prefer-vector-width={self.width}"
         w.put(
             f'__attribute__((noinline, optimize("fp-contract=fast", "no-predictive-commoning"), target("{target}")))'
         )

@@ -20,7 +20,7 @@ def plan_kept(writer: CppWriter) -> set[int]:
         or k.row_length * 4 > KEPT_BYTES
     ):
         return set()
-    if not writer.schedule.get("keep", True):
+    if not writer.loops.keep:
         return set()
     kept: set[int] = set()
     seen: set[int] = set()

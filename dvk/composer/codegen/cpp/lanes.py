@@ -31,9 +31,7 @@ def segments(kernel: Kernel, lane: Var) -> list[tuple[int, int]]:
 def row_segments(writer: CppWriter) -> list[tuple[int, int]]:
     """The slices of a row in one pass."""
     lane = writer.k.reduced[-1]
-    cut = (
-        writer.rows and writer.schedule["parallel"] != "inner" and not writer.schedule.get("block")
-    )
+    cut = writer.rows and writer.loops.parallel != "inner" and not writer.loops.block
     return segments(writer.k, lane) if cut else [(0, lane.size)]
 
 

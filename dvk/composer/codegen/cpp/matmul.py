@@ -11,7 +11,6 @@ Products of plain loads may be contracted to fused multiply-adds, which only sav
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dvk.composer.codegen.cpp import convolution
 from dvk.composer.codegen.cpp.scalar import REGISTER
@@ -19,6 +18,7 @@ from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.matmul_form import form_of
+from dvk.composer.ir.schedules.cpp import CppProduct, CppSchedule, Form, Width
 
 BLOCK = {"dot": 4096, "outer": 256}
 """Elements of k per run of partial sums; a vector has sixteen sums, an element of a panel one."""
@@ -34,7 +34,7 @@ SUMS = 16
 """Vectors of partial sums that a tile keeps in registers."""
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
     form = form_of(kernel)
     assert form is not None
@@ -48,20 +48,20 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     }
     # Every strided element costs a cache line, unless the whole panel stays in the L1 cache.
     fits = min(256, column.size) * kernel.row_length <= (IN_L1 if form.sizes[1] < BAND else PACKED)
-    forms = [("outer", 256)] * (step[column] == 1 or fits) + [("dot", 64)] * (step[k] == 1 or fits)
+    forms: list[tuple[Form, int]] = [("outer", 256)] * (step[column] == 1 or fits)
+    forms += [("dot", 64)] if step[k] == 1 or fits else []
     if step[k] == 1 and kernel.row_length > SHORT:
         forms.reverse()
     forms = forms or [("outer", 256)]
-    found = [(form_, panel, width) for form_, panel in forms for width in (512, 256)]
-    found += [(*forms[0][:1], forms[0][1] // 4, 512), (*forms[0][:1], forms[0][1] * 4, 512)]
+    first, usual = forms[0]
+    widths: tuple[Width, ...] = (512, 256)
+    found: list[tuple[Form, int, Width]] = [(f, p, w) for f, p in forms for w in widths]
+    found += [(first, usual // 4, 512), (first, usual * 4, 512)]
     shortened = [
-        {"form": form_, "parallel": "rows", "panel": min(panel, column.size), "width": width}
+        CppProduct(form=form_, parallel="rows", panel=min(panel, column.size), width=width)
         for form_, panel, width in found
     ]
-    return [
-        *convolution.schedules(kernel),
-        *(option for n, option in enumerate(shortened) if option not in shortened[:n]),
-    ]
+    return [*convolution.schedules(kernel), *dict.fromkeys(shortened)]
 
 
 def _loads(kernel: Kernel, id_: int) -> list[Affine]:
@@ -74,17 +74,16 @@ def _loads(kernel: Kernel, id_: int) -> list[Affine]:
 class CppMatmul:
     """The source of one matmul under a schedule."""
 
-    def __init__(self, writer: CppWriter):
+    def __init__(self, writer: CppWriter, schedule: CppProduct):
         form = form_of(writer.k)
         assert form is not None
         self.w, self.form, self.k = writer, form, writer.k
-        schedule = writer.schedule
-        self.kind = schedule["form"]
+        self.kind, self.width = schedule.form, schedule.width
         *self.outer_columns, self.x = form.columns
         *self.outer_rows, self.y = form.rows or (Var(1),)
         *self.outer_k, self.lane = [v for v in self.k.reduced if v.size > 1]
         self.rows = max(min(4, self.y.size, SUMS // len(form.terms)), 1)
-        self.panel = min(schedule["panel"], self.x.size)
+        self.panel = min(schedule.panel, self.x.size)
         self.panels = -(-self.x.size // self.panel)
         self.block = min(BLOCK[self.kind], self.lane.size)
         self.type = REGISTER[form.terms[0].reduce.type]
@@ -218,7 +217,7 @@ class CppMatmul:
         attributes = [
             "noinline",
             *(['optimize("fp-contract=fast")'] if plain else []),
-            f'target("prefer-vector-width={w.schedule["width"]}")',
+            f'target("prefer-vector-width={self.width}")',
         ]
         pointers = [
             *w.params().split(", ")[: len(self.k.inputs)],

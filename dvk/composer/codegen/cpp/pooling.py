@@ -8,15 +8,16 @@ other inside the vector loop, which keeps the results in registers.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from dataclasses import replace
 
 from dvk.composer.codegen.cpp import convolution
 from dvk.composer.codegen.cpp.rows import accumulate
 from dvk.composer.codegen.cpp.scalar import inside
 from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
-from dvk.composer.ir.loops import Bound, Instr, Ref
 from dvk.composer.ir.primitives import reduction
+from dvk.composer.ir.loops import Bound, Instr, Kernel, Ref
+from dvk.composer.ir.schedules.cpp import CppLoops, CppSchedule, Width
 
 MAX_UNROLLED = 32
 """Maximum window positions to unroll."""
@@ -40,7 +41,7 @@ def window_pass(writer: CppWriter, needed: list[Instr], reduces: list[Instr], ch
     """Write all windows of a slice of the lane."""
     for r in reduces:
         writer.start(r, chunk)
-    if writer.schedule.get("unrolled"):
+    if writer.loops.unrolled:
         _unrolled(writer, needed, reduces)
         return
     bounds = skipped(writer, reduces)
@@ -125,21 +126,22 @@ def _open_lane(writer: CppWriter, start: str, stop: str) -> None:
         writer.put(f"const long {writer.names[writer.lane]} = lo + l;")
 
 
-def schedules(kernel: Any) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
+    widths: tuple[Width, ...] = (512, 256)
     found = [
-        {"parallel": "rows", "chunk": chunk, "width": width}
+        CppLoops(parallel="rows", chunk=chunk, width=width)
         for chunk in (256, 1024)
-        for width in (512, 256)
+        for width in widths
     ]
     if kernel.row_length <= MAX_UNROLLED and not any(i.bounds for i in kernel.instrs):
         # With a comparison at every position it would not be one vector loop. A window of a few positions ends before results kept in
         # memory pay.
         at = 0 if kernel.row_length <= 4 else 1
-        found[at:at] = [{**found[0], "unrolled": True}, {**found[1], "unrolled": True}]
+        found[at:at] = [replace(one, unrolled=True) for one in found[:2]]
     direct = convolution.schedules(kernel)
     return [
         *direct,
         *found[: 2 if direct else None],
-        {"parallel": "rows", "chunk": 4096, "width": 512, "walk": "strided"},
+        CppLoops(parallel="rows", chunk=4096, width=512, walk="strided"),
     ]

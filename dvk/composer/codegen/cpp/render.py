@@ -21,29 +21,28 @@ from dvk.composer.codegen.cpp.scan import scan_kernel
 from dvk.composer.codegen.cpp.writer import SERIAL_BELOW, CppWriter, declare_first, ref_of
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.schedules.cpp import CppDirect, CppForm, CppProduct
 
 
 class KernelWriter(CppWriter):
     """The source of one kernel under a schedule: passes in order, each by its family."""
 
-    def __init__(self, kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int]):
+    def __init__(self, kernel: Kernel, schedule: CppForm, inplace: dict[int, int]):
         super().__init__(kernel, schedule, inplace)
         self.kept = plan_kept(self)
 
     def function(self) -> str:
-        if self.schedule.get("form") == "direct" or self.k.family == "product":
-            return (CppConvolution if self.schedule.get("form") == "direct" else CppMatmul)(
-                self
-            ).text()
+        if isinstance(self.schedule, CppDirect):
+            return CppConvolution(self, self.schedule).text()
+        if isinstance(self.schedule, CppProduct):
+            return CppMatmul(self, self.schedule).text()
         self.signature()
         if self.k.family in ("scan", "scan_column"):
             scan_kernel(self)
         elif self.rows:
             self._row_kernel()
-        elif self.schedule.get("form") == "flat":
-            flat_kernel(
-                self, self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial"
-            )
+        elif self.loops.form == "flat":
+            flat_kernel(self, self._total() >= SERIAL_BELOW and self.loops.parallel != "serial")
         else:
             self._lane_kernel()
         self.close()
@@ -56,7 +55,7 @@ class KernelWriter(CppWriter):
         self.names.setdefault(lane, "i0")
         if self.lane is not None and self.whole_lane(lane):
             return
-        chunk = min(int(self.schedule["chunk"]), max(lane.size, 1))
+        chunk = min(self.loops.chunk, max(lane.size, 1))
         pieces = -(-lane.size // chunk)
         outer = [v for v in k.rows if v is not lane]
         tasks = pieces * math.prod(v.size for v in outer)
@@ -72,7 +71,7 @@ class KernelWriter(CppWriter):
     def _row_kernel(self) -> None:
         """Row kernels: a task is a row, or with `inner` parallelism a slice of each pass over it."""
         k = self.k
-        if self.schedule["parallel"] == "inner":
+        if self.loops.parallel == "inner":
             self.open(f"for (long t = 0; t < {k.num_rows!r}; ++t)")
         else:
             self.parallel_for("t", k.num_rows)
@@ -152,7 +151,7 @@ class KernelWriter(CppWriter):
         lane, first = self.lane, ahead(self, needed)
         for instr in first:
             self.scalar(instr)
-        whole = lane is not None and not self.arrays and int(self.schedule["chunk"]) >= lane.size
+        whole = lane is not None and not self.arrays and self.loops.chunk >= lane.size
         for start, stop in segments(self.k, lane) if whole and lane is not None else [("0", "len")]:
             self.put("#pragma omp simd")
             self.open(f"for (long l = {start}; l < {stop}; ++l)")

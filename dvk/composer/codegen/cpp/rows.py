@@ -55,8 +55,8 @@ def accumulate(writer: CppWriter, r: Instr, acc: str) -> None:
 def open_loop(writer: CppWriter, lane: Var, outer: tuple[Var, ...], clauses: str) -> int:
     """Open the loops of a pass over a row; returns the number of blocks to close after the innermost."""
     depth = len(outer) + 1
-    if writer.schedule["parallel"] == "inner":
-        chunk = int(writer.schedule["chunk"])
+    if writer.loops.parallel == "inner":
+        chunk = writer.loops.chunk
         pieces = -(-lane.size // chunk)
         writer.parallel_for("u", pieces * math.prod(v.size for v in outer), clauses)
         writer.decompose("u", [*outer, ("p", pieces)])
@@ -69,7 +69,7 @@ def open_loop(writer: CppWriter, lane: Var, outer: tuple[Var, ...], clauses: str
             writer.open(
                 f"for (long {writer.names[var]} = 0; {writer.names[var]} < {var.size!r}; ++{writer.names[var]})"
             )
-        block = writer.schedule.get("block", 0)
+        block = writer.loops.block
         if 0 < block < lane.size:
             writer.open(f"for (long lo = 0; lo < {lane.size!r}; lo += {block})")
             writer.put(

@@ -9,7 +9,6 @@ double, as in torch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from dvk.composer.codegen.cpp.rows import larger
 from dvk.composer.codegen.cpp.scalar import REGISTER, identity
@@ -17,6 +16,7 @@ from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.primitives import reduction
+from dvk.composer.ir.schedules.cpp import CppLoops, CppSchedule, Width
 
 BLOCK = 512
 """Elements of a row that are computed, scanned and used while they are in the L1 cache."""
@@ -28,20 +28,21 @@ LONG = 1 << 15
 """Minimum row length, in elements, for slices."""
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
+    widths: tuple[Width, ...] = (512, 256)
     if kernel.family == "scan_column":
         return [
-            {"parallel": "rows", "chunk": chunk, "width": width}
+            CppLoops(parallel="rows", chunk=chunk, width=width)
             for chunk in (1024, 256, 64)
-            for width in (512, 256)
+            for width in widths
         ]
-    result: list[dict[str, Any]] = [
-        {"parallel": "rows", "chunk": BLOCK, "width": width} for width in (512, 256)
+    result: list[CppSchedule] = [
+        CppLoops(parallel="rows", chunk=BLOCK, width=width) for width in widths
     ]
-    result.append({"parallel": "rows", "chunk": 4 * BLOCK, "width": 512})
+    result.append(CppLoops(parallel="rows", chunk=4 * BLOCK, width=512))
     if kernel.num_rows < 16 and _splits(kernel):
-        pieces = {"parallel": "inner", "chunk": BLOCK, "width": 512}
+        pieces = CppLoops(parallel="inner", chunk=BLOCK, width=512)
         result.insert(0 if kernel.num_rows < 4 and kernel.row_length >= LONG else 1, pieces)
     return result
 
@@ -60,7 +61,7 @@ def scan_kernel(writer: CppWriter) -> None:
     """The body of the function."""
     if writer.k.family == "scan_column":
         _columns(writer)
-    elif writer.schedule["parallel"] == "inner":
+    elif writer.loops.parallel == "inner":
         _pieces(writer)
     else:
         writer.parallel_for("t", writer.k.num_rows)
@@ -145,7 +146,7 @@ def _walk(writer: CppWriter, start: str = "0", stop: str = "") -> None:
             else f"long {name} = 0; {name} <= {last}; ++{name}"
         )
         writer.open(f"for ({turn})")
-    stop, block = stop or repr(lane.size), int(writer.schedule["chunk"])
+    stop, block = stop or repr(lane.size), writer.loops.chunk
     writer.open(f"for (long n = 0; n < ({stop} - {start} + {block - 1}) / {block}; ++n)")
     if backward:
         writer.put(
@@ -272,7 +273,7 @@ def _columns(writer: CppWriter) -> None:
     k = writer.k
     lane = writer.lane or Var(1)
     writer.names.setdefault(lane, "i0")
-    chunk = min(int(writer.schedule["chunk"]), max(lane.size, 1))
+    chunk = min(writer.loops.chunk, max(lane.size, 1))
     pieces = -(-lane.size // chunk)
     outer = [v for v in k.rows if v is not lane]
     tasks = pieces

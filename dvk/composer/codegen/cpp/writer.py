@@ -23,6 +23,8 @@ from dvk.composer.codegen.cpp.scalar import (
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Argument, Bound, Instr, Kernel, Ref, nowhere
 from dvk.composer.ir.nodes import FLOATS
+from dvk.composer.ir.schedules.base import expect
+from dvk.composer.ir.schedules.cpp import CppDirect, CppForm, CppLoops
 
 LONG_SUM = 1 << 16
 """Elements above which a float sum accumulates in double: 65,536 additions in one float lane cost about four digits."""
@@ -45,25 +47,25 @@ class CppWriter:
     costly_halves = True
     """Reading one takes some ten operations: worth keeping for the next pass over a row."""
 
-    def __init__(self, kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int]):
+    def __init__(self, kernel: Kernel, schedule: CppForm, inplace: dict[int, int]):
         self.k, self.schedule, self.inplace = kernel, schedule, inplace
         self.lines: list[str] = []
         self.names = {v: f"i{n}" for n, v in enumerate((*kernel.rows, *kernel.reduced))}
         self.depth = 0
         # The variable that SIMD runs over: the fastest reduced one, or the fastest row variable.
-        self.rows = kernel.family == "row" or schedule.get("walk") == "strided"
+        self.rows = kernel.family == "row" or schedule.strided
         pool = kernel.reduced if self.rows else kernel.rows
         self.lane: Var | None = pool[-1] if pool else None
         self.arrays = (
             not self.rows
             and kernel.family in ("column", "window")
-            and schedule.get("form") != "direct"
+            and not isinstance(schedule, CppDirect)
         )
         self.safe: frozenset[Bound] = frozenset()
         """Bounds that the outer loops already guarantee."""
         self.pair = (
             online_pair(kernel)
-            if schedule.get("online") and self.rows and schedule["parallel"] != "inner"
+            if self.rows and self.loops.online and self.loops.parallel != "inner"
             else None
         )
         self.means = (
@@ -74,6 +76,11 @@ class CppWriter:
         self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
         """The range of the lane in the current loop."""
         self.kept: set[int] = set()
+
+    @property
+    def loops(self) -> CppLoops:
+        """The schedule of a kernel that is neither a matmul nor a direct convolution."""
+        return expect(self.schedule, CppLoops)
 
     def put(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -103,7 +110,7 @@ class CppWriter:
     def signature(self) -> None:
         """Open the function."""
         self.put(f"// {self.k.summary}")
-        if self.schedule["width"] == 256:
+        if self.schedule.width == 256:
             self.put('__attribute__((target("prefer-vector-width=256")))')
         self.open(f'extern "C" void {self.k.name}({self.params()})')
 
@@ -125,7 +132,7 @@ class CppWriter:
 
     def parallel_for(self, name: str, tasks: int, clauses: str = "") -> None:
         """Open a loop with iterations shared by threads, unless there is too little work."""
-        if tasks > 1 and self._total() >= SERIAL_BELOW and self.schedule["parallel"] != "serial":
+        if tasks > 1 and self._total() >= SERIAL_BELOW and self.schedule.parallel != "serial":
             self.put(f"#pragma omp parallel for schedule(static) {clauses}".rstrip())
         self.open(f"for (long {name} = 0; {name} < {tasks!r}; ++{name})")
 

@@ -10,13 +10,20 @@ Not covered: matmuls, scatter, complex types, shared-memory tiles for transposes
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from dvk.composer.codegen.cuda.forms import pointwise, split, whole
 from dvk.composer.codegen.cuda.scalar import PRELUDE
 from dvk.composer.codegen.cuda.schedule import default_schedule, schedules
 from dvk.composer.codegen.cuda.writer import CudaFunction
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.cuda import (
+    CudaFlat,
+    CudaLooped,
+    CudaPersistent,
+    CudaSchedule,
+    CudaSplit,
+)
 
 FLAGS = ("--std=c++17", "--fmad=false")
 """Compiler options: products are rounded before they are added, as in eager PyTorch; see `cpp.FLAGS`."""
@@ -33,7 +40,7 @@ __all__ = [
 ]
 
 
-def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> str:
+def render(kernel: Kernel, schedule: CudaSchedule, inplace: dict[int, int] | None = None) -> str:
     """CUDA source of one kernel, without the prelude.
 
     Args:
@@ -46,7 +53,7 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
 
 
 def launch(
-    kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]
+    kernel: Kernel, schedule: CudaSchedule, inputs: list[str], outputs: list[str]
 ) -> list[str]:
     """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
     parts, buffers = functions(kernel, schedule)
@@ -71,20 +78,25 @@ def prelude(kernels: Iterable[Kernel]) -> str:
 
 
 def functions(
-    kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None
+    kernel: Kernel, schedule: CudaSchedule, inplace: dict[int, int] | None = None
 ) -> tuple[list[CudaFunction], dict[str, int]]:
     """The functions that `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
     aliased = {
         name for out, source in (inplace or {}).items() for name in (f"o{out}", f"a{source}")
     }
-    if schedule["kind"] == "split":
-        return split(kernel, schedule, aliased)
-    write = pointwise if schedule["kind"] == "flat" else whole
-    return [write(kernel, schedule, aliased)], {}
+    schedule.require_family(kernel.family)
+    match schedule:
+        case CudaSplit():
+            return split(kernel, schedule, aliased)
+        case CudaFlat():
+            return [pointwise(kernel, schedule, aliased)], {}
+        case CudaPersistent() | CudaLooped():
+            return [whole(kernel, schedule, aliased)], {}
+    raise CannotCompose(f"CUDA has no form for {schedule}")
 
 
 def module(
-    kernels: list[Kernel], schedules: dict[str, dict[str, Any]], texts: list[str]
+    kernels: list[Kernel], schedules: dict[str, CudaSchedule], texts: list[str]
 ) -> tuple[str, str, list[str]]:
     """Module text of the CUDA source, one string per kernel; the common preamble; and the lines that load them."""
     if not kernels:

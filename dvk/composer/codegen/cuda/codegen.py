@@ -5,34 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dvk.composer.codegen import cuda
-from dvk.composer.codegen.analysis.online import row_recipes
-from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText, Schedule
+from dvk.composer.codegen.analysis.online import online_recipes
+from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule, expect
+from dvk.composer.ir.schedules.cuda import CUDA, CudaLooped, CudaPersistent, CudaSchedule, CudaSplit
 
 
 class Cuda(Codegen):
     """See the module."""
 
-    def schedules(self, kernel: Kernel) -> list[Schedule]:
+    schedule_types = CUDA
+
+    def schedules(self, kernel: Kernel) -> Sequence[CudaSchedule]:
         return cuda.schedules(kernel)
 
-    def default_schedule(self, kernel: Kernel) -> Schedule:
+    def default_schedule(self, kernel: Kernel) -> CudaSchedule:
         return cuda.default_schedule(kernel)
 
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
-        return cuda.render(kernel, schedule, dict(inplace or {}))
+        return cuda.render(kernel, expect(schedule, CudaSchedule), dict(inplace or {}))
 
     def launch(
         self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
     ) -> list[str]:
-        return cuda.launch(kernel, schedule, list(inputs), list(outputs))
+        of = expect(schedule, CudaSchedule)
+        return cuda.launch(kernel, of, list(inputs), list(outputs))
 
     def module(self, every: KernelSet) -> ModuleText:
         texts = [
             self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name))
             for kernel in every.kernels
         ]
-        return ModuleText(*cuda.module(list(every.kernels), dict(every.schedules), texts))
+        chosen = {name: expect(of, CudaSchedule) for name, of in every.schedules.items()}
+        return ModuleText(*cuda.module(list(every.kernels), chosen, texts))
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
-        return row_recipes(kernel, schedule)
+        match schedule:
+            case CudaPersistent():
+                return {"persistent_row"}
+            case CudaLooped(online=online):
+                return {"looped_row", *online_recipes(kernel, online)}
+            case CudaSplit(online=online):
+                return {"split_reduction", *online_recipes(kernel, online)}
+        return {"vectorize"}

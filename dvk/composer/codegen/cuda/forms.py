@@ -8,7 +8,6 @@ the lanes follow each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair, VariancePair, online_pair
@@ -16,16 +15,16 @@ from dvk.composer.codegen.cuda import kept
 from dvk.composer.codegen.cuda.scalar import REGISTER
 from dvk.composer.codegen.cuda.writer import CudaFunction, CudaWriter, combined, identity, operation
 from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.schedules.cuda import CudaFlat, CudaLooped, CudaPersistent, CudaRows, CudaSplit
 
 WARP = 32
-Schedule = Mapping[str, Any]
 
 
-def pointwise(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction:
+def pointwise(kernel: Kernel, schedule: CudaFlat, aliased: set[str]) -> CudaFunction:
     """`each` vectors per thread, one block of threads apart."""
     rows = [v for v in kernel.rows if v.size > 1]
-    writer = CudaWriter(kernel, rows[-1] if rows else None, schedule["vector"], aliased)
-    vector, threads, each = writer.vector, schedule["threads"], schedule["each"]
+    writer = CudaWriter(kernel, rows[-1] if rows else None, schedule.vector, aliased)
+    vector, threads, each = writer.vector, schedule.threads, schedule.each
     vectors = math.prod(v.size for v in rows) // vector
     grid = max(-(-vectors // (threads * each)), 1)
     block = f"({writer.index})blockIdx.x" if writer.wide else "(int)blockIdx.x"
@@ -53,16 +52,16 @@ def pointwise(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunc
 class RowFunction:
     """One function over rows: how threads divide the work, and how their partial results become a row's value."""
 
-    def __init__(self, kernel: Kernel, schedule: Schedule, aliased: set[str], pieces: int = 1):
+    def __init__(self, kernel: Kernel, schedule: CudaRows, aliased: set[str], pieces: int = 1):
         self.k, self.schedule, self.pieces = kernel, schedule, pieces
-        self.lanes, self.columns = schedule["lanes"], schedule["rows"]
+        self.lanes, self.columns = schedule.lanes, schedule.rows
         self.threads = self.lanes * self.columns
         self.across = kernel.family == "column"
         self.reduced = [v for v in kernel.reduced if v.size > 1]
         self.length = math.prod(v.size for v in self.reduced)
-        pair = online_pair(kernel) if schedule.get("online") else None
+        pair = online_pair(kernel) if _is_online(schedule) else None
         self.writer = CudaWriter(
-            kernel, self.reduced[-1] if self.reduced else None, schedule["vector"], aliased, pair
+            kernel, self.reduced[-1] if self.reduced else None, schedule.vector, aliased, pair
         )
         self.vector = self.writer.vector
         self.partial = self.columns > 1 and kernel.num_rows % self.columns != 0
@@ -199,13 +198,17 @@ class RowFunction:
             self.writer.close()
 
 
-def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction:
+def _is_online(schedule: CudaRows) -> bool:
+    return isinstance(schedule, CudaLooped | CudaSplit) and schedule.online
+
+
+def whole(kernel: Kernel, schedule: CudaPersistent | CudaLooped, aliased: set[str]) -> CudaFunction:
     """One launch for whole rows: unrolled with repeated values kept in registers (`persistent`), or a loop."""
     rows = RowFunction(kernel, schedule, aliased)
     w = rows.writer
     rows.place()
     count = 0
-    if schedule["kind"] == "persistent":
+    if isinstance(schedule, CudaPersistent):
         count = -(-rows.length // (rows.lanes * rows.vector))
         w.kept = kept.choose(w, count * rows.vector)
         kept.declare(w, count)
@@ -221,14 +224,14 @@ def whole(kernel: Kernel, schedule: Schedule, aliased: set[str]) -> CudaFunction
 
 
 def split(
-    kernel: Kernel, schedule: Schedule, aliased: set[str]
+    kernel: Kernel, schedule: CudaSplit, aliased: set[str]
 ) -> tuple[list[CudaFunction], dict[str, int]]:
     """Cut each row into `splits` slices, with one launch per pass; every later launch adds up the slices of earlier ones.
 
     Returns:
         The functions in launch order, and the buffers between them (type → elements).
     """
-    pieces = schedule["splits"]
+    pieces = schedule.splits
     slots: dict[int, tuple[str, int]] = {}
     counts: dict[str, int] = {}
     passes = []
@@ -260,7 +263,7 @@ def split(
 
 def _piece(
     kernel: Kernel,
-    schedule: Schedule,
+    schedule: CudaSplit,
     aliased: set[str],
     stage: int | None,
     slots: dict[int, tuple[str, int]],
@@ -268,7 +271,7 @@ def _piece(
     name: str,
 ) -> CudaFunction:
     """The pass of a stage over one slice; without a stage, the remaining work once per row."""
-    pieces = schedule["splits"]
+    pieces = schedule.splits
     rows = RowFunction(kernel, schedule, aliased, pieces if stage is not None else 1)
     w = rows.writer
     rows.place()

@@ -1,24 +1,25 @@
-"""CUDA schedules: plain data on how threads share a kernel, and the alternatives worth measuring.
+"""The ways to share a kernel between CUDA threads that are worth measuring (`dvk.composer.ir.schedules.cuda`).
 
-Kinds and their keys:
-    flat        `threads` per block, `each` vectors per thread
-    persistent  `lanes` threads per row, `rows` per block; values that several passes read stay in registers
-    looped      the same, each pass reads memory (or a cache) again
-    split       the same for each of `splits` slices of a row; one launch per pass, partial results in between
-Every schedule has `vector`: contiguous elements per thread and access. Reductions across memory (family `column`) take one element at a
-time. `online` on the last two computes dependent reductions in one pass (see `online`). Numbers are for a GPU of about 132 SMs; measurement
-decides.
+Numbers are for a GPU of about 132 SMs; measurement decides.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 from dvk.composer.codegen.analysis.online import online_pair
 from dvk.composer.codegen.cuda.forms import WARP
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.nodes import BYTES
+from dvk.composer.ir.schedules.cuda import (
+    CudaFlat,
+    CudaLooped,
+    CudaPersistent,
+    CudaSchedule,
+    CudaSplit,
+)
 from dvk.composer.ir.symint import power
 
 NUM_SMS = 132
@@ -33,25 +34,24 @@ ACCESS_BYTES = 16
 MAX_OPTIONS = 12
 
 
-def default_schedule(kernel: Kernel) -> dict[str, Any]:
+def default_schedule(kernel: Kernel) -> CudaSchedule:
     """The default schedule: what a person would write first."""
     return schedules(kernel)[0]
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[CudaSchedule]:
     """The alternatives worth measuring, the best guess first."""
-    found = {"pointwise": _pointwise, "row": _row, "column": _column}[kernel.family](kernel)
+    families: dict[str, Callable[[Kernel], list[CudaSchedule]]]
+    families = {"pointwise": _pointwise, "row": _row, "column": _column}
+    found = families[kernel.family](kernel)
     if kernel.reduced and online_pair(kernel) is not None:
         # One pass less over memory is worth more than the cost of its arithmetic; the plain form stays an alternative.
         repeated = [
-            ({**o, "online": True}, o) if o["kind"] in ("looped", "split") else (o,) for o in found
+            (replace(o, online=True), o) if isinstance(o, CudaLooped | CudaSplit) else (o,)
+            for o in found
         ]
         found = [option for pair in repeated for option in pair]
-    unique: list[dict[str, Any]] = []
-    for option in found:
-        if option not in unique:
-            unique.append(option)
-    return unique[:MAX_OPTIONS]
+    return list(dict.fromkeys(found))[:MAX_OPTIONS]
 
 
 def widths(kernel: Kernel, variables: tuple[Var, ...]) -> list[int]:
@@ -76,28 +76,25 @@ def widths(kernel: Kernel, variables: tuple[Var, ...]) -> list[int]:
 # ------------------------------------------------------------------ pointwise
 
 
-def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
+def _pointwise(kernel: Kernel) -> list[CudaSchedule]:
     total = kernel.num_rows
     vectors = widths(kernel, kernel.rows)
-    found = []
+    small = total // vectors[0] < NUM_SMS * 256
+    found: list[CudaSchedule] = [CudaFlat(threads=64 if small else 256, each=1, vector=vectors[0])]
     for vector in vectors[:2]:
         # Small problems need every SM before they need long threads.
         enough = total // vector // (NUM_SMS * 8)
         for threads in (256, 128, 512):
             for each in (1, 2, 4):
                 if each == 1 or enough >= threads * each:
-                    found.append(
-                        {"kind": "flat", "threads": threads, "each": each, "vector": vector}
-                    )
-    small = total // vectors[0] < NUM_SMS * 256
-    first = [{"kind": "flat", "threads": 64 if small else 256, "each": 1, "vector": vectors[0]}]
-    return [*first, *found]
+                    found.append(CudaFlat(threads=threads, each=each, vector=vector))
+    return found
 
 
 # ------------------------------------------------------------------ reductions
 
 
-def _row(kernel: Kernel) -> list[dict[str, Any]]:
+def _row(kernel: Kernel) -> list[CudaSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     vectors = widths(kernel, kernel.reduced)
     persistent, looped = [], []
@@ -107,10 +104,11 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
             if _held_bytes(kernel, -(-length // (lanes * vector)) * vector) <= min(
                 MAX_HELD_BYTES, HELD_BYTES_A_BLOCK // lanes
             ):
-                persistent.append(_rows("persistent", lanes, _side(lanes, rows), vector))
+                side = _side(lanes, rows)
+                persistent.append(CudaPersistent(lanes=lanes, rows=side, vector=vector))
         for lanes in (1024, 512, 256):
             if lanes * vector < length:
-                looped.append(_rows("looped", lanes, 1, vector))
+                looped.append(CudaLooped(lanes=lanes, rows=1, vector=vector))
     splits = _row_splits(kernel, vectors[0]) if rows < 2 * NUM_SMS and length >= 8192 else []
     if splits and (rows * 4 <= NUM_SMS or not persistent):
         return [*splits[:4], *persistent[:3], *looped[:2], *splits[4:]]
@@ -137,7 +135,7 @@ def _side(lanes: int, rows: int) -> int:
     return side
 
 
-def _row_splits(kernel: Kernel, vector: int) -> list[dict[str, Any]]:
+def _row_splits(kernel: Kernel, vector: int) -> list[CudaSplit]:
     """Number of slices with which all rows together make a few blocks per SM."""
     result = []
     for share, lanes in ((2, 512), (2, 1024), (4, 256), (4, 512), (8, 256), (16, 128)):
@@ -145,11 +143,11 @@ def _row_splits(kernel: Kernel, vector: int) -> list[dict[str, Any]]:
         while pieces > 2 and pieces * lanes * vector > kernel.row_length:
             pieces //= 2
         if pieces >= 2:
-            result.append({**_rows("split", lanes, 1, vector), "splits": pieces})
+            result.append(CudaSplit(lanes=lanes, rows=1, vector=vector, splits=pieces))
     return result
 
 
-def _column(kernel: Kernel) -> list[dict[str, Any]]:
+def _column(kernel: Kernel) -> list[CudaSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     blocks = -(-rows // WARP)
     # Many columns keep the GPU busy by themselves; each thread then takes several elements.
@@ -167,16 +165,16 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
             ):
                 continue
             if -(-length // lanes) <= 32:
-                persistent.append(_rows("persistent", lanes, side, 1))
+                persistent.append(CudaPersistent(lanes=lanes, rows=side, vector=1))
             elif lanes >= 4:
-                looped.append(_rows("looped", lanes, side, 1))
+                looped.append(CudaLooped(lanes=lanes, rows=side, vector=1))
     splits = _column_splits(rows, length, blocks)
     if splits:
         return [*splits, *looped[:4], *persistent[:4]]
-    return [*persistent[:7], *looped[:5]] if persistent else looped
+    return [*persistent[:7], *looped[: 5 if persistent else None]]
 
 
-def _column_splits(rows: int, length: int, blocks: int) -> list[dict[str, Any]]:
+def _column_splits(rows: int, length: int, blocks: int) -> list[CudaSplit]:
     """Number of slices if columns alone do not make enough blocks."""
     if length < 512 or blocks >= 4 * NUM_SMS:
         return []
@@ -185,9 +183,5 @@ def _column_splits(rows: int, length: int, blocks: int) -> list[dict[str, Any]]:
         pieces = min(power(max(share * NUM_SMS // blocks, 2)), 1024)
         while pieces > 2 and pieces * lanes * 4 > length:
             pieces //= 2
-        result.append({**_rows("split", lanes, min(WARP, power(rows)), 1), "splits": pieces})
+        result.append(CudaSplit(lanes=lanes, rows=min(WARP, power(rows)), vector=1, splits=pieces))
     return result
-
-
-def _rows(kind: str, lanes: int, rows: int, vector: int) -> dict[str, Any]:
-    return {"kind": kind, "lanes": lanes, "rows": rows, "vector": vector}

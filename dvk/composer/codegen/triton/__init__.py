@@ -11,15 +11,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
+from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton import matmul, scalar, scan
 from dvk.composer.codegen.triton.forms import looped, persistent, pointwise, strided
 from dvk.composer.codegen.triton.pooling import window
 from dvk.composer.codegen.triton.schedule import axes, default_schedule, schedules
 from dvk.composer.codegen.triton.split import split
 from dvk.composer.codegen.triton.writer import TritonFunction
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.triton import (
+    TritonFlat,
+    TritonLooped,
+    TritonPersistent,
+    TritonSchedule,
+    TritonSplit,
+    TritonStride,
+    TritonTile,
+    TritonWindow,
+    TritonWindowTile,
+)
 
 __all__ = ["default_schedule", "functions", "launch", "module", "prelude", "render", "schedules"]
 
@@ -51,7 +63,7 @@ def dvk_launcher(kernel, grid, warps):
 """
 
 
-def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | None = None) -> str:
+def render(kernel: Kernel, schedule: TritonSchedule, inplace: dict[int, int] | None = None) -> str:
     """Triton source of one kernel, without the prelude: its functions and a launcher for each.
 
     Args:
@@ -66,7 +78,7 @@ def render(kernel: Kernel, schedule: dict[str, Any], inplace: dict[int, int] | N
 
 
 def launch(
-    kernel: Kernel, schedule: dict[str, Any], inputs: list[str], outputs: list[str]
+    kernel: Kernel, schedule: TritonSchedule, inputs: list[str], outputs: list[str]
 ) -> list[str]:
     """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
     parts, buffers = functions(kernel, schedule)
@@ -108,22 +120,31 @@ def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, l
 
 
 def functions(
-    kernel: Kernel, schedule: dict[str, Any]
+    kernel: Kernel, schedule: TritonSchedule
 ) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions that `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
-    if schedule["kind"] in matmul.KINDS:
+    schedule.require_family(kernel.family)
+    if isinstance(schedule, matmul.MatmulSchedule):
         return matmul.functions(kernel, schedule)
+    if isinstance(schedule, scan.ScanSchedule):
+        return scan.functions(kernel, schedule)
     cut = axes(kernel, schedule)
-    if schedule["kind"] in scan.KINDS:
-        return scan.functions(kernel, schedule, cut)
-    if schedule["kind"] == "split":
+    if isinstance(schedule, TritonSplit):
         return split(kernel, schedule, cut)
-    write = {
-        "flat": pointwise,
-        "tile": pointwise,
-        "stride": strided,
-        "persistent": persistent,
-        "looped": looped,
-        "window": window,
-    }[schedule["kind"]]
-    return [write(kernel, schedule, cut)], {}
+    return [_function(kernel, schedule, cut)], {}
+
+
+def _function(kernel: Kernel, schedule: TritonSchedule, cut: list[TileAxis]) -> TritonFunction:
+    """The one function of a kernel that needs no more."""
+    match schedule:
+        case TritonFlat() | TritonTile():
+            return pointwise(kernel, schedule, cut)
+        case TritonStride():
+            return strided(kernel, schedule, cut)
+        case TritonPersistent():
+            return persistent(kernel, schedule, cut)
+        case TritonLooped():
+            return looped(kernel, schedule, cut)
+        case TritonWindow() | TritonWindowTile():
+            return window(kernel, schedule, cut)
+    raise CannotCompose(f"Triton has no form for {schedule}")

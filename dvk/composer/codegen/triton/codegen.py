@@ -5,29 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dvk.composer.codegen import triton
-from dvk.composer.codegen.analysis.online import row_recipes
-from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText, Schedule
+from dvk.composer.codegen.analysis.online import online_recipes
+from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule, expect
+from dvk.composer.ir.schedules.triton import (
+    TRITON,
+    TritonLooped,
+    TritonPersistent,
+    TritonProduct,
+    TritonScanSplit,
+    TritonSchedule,
+    TritonSkinny,
+    TritonSplit,
+)
 
 
 class Triton(Codegen):
     """See the module."""
 
     has_families = True
+    schedule_types = TRITON
 
-    def schedules(self, kernel: Kernel) -> list[Schedule]:
+    def schedules(self, kernel: Kernel) -> Sequence[TritonSchedule]:
         return triton.schedules(kernel)
 
-    def default_schedule(self, kernel: Kernel) -> Schedule:
+    def default_schedule(self, kernel: Kernel) -> TritonSchedule:
         return triton.default_schedule(kernel)
 
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
-        return triton.render(kernel, schedule, dict(inplace or {}))
+        return triton.render(kernel, expect(schedule, TritonSchedule), dict(inplace or {}))
 
     def launch(
         self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
     ) -> list[str]:
-        return triton.launch(kernel, schedule, list(inputs), list(outputs))
+        of = expect(schedule, TritonSchedule)
+        return triton.launch(kernel, of, list(inputs), list(outputs))
 
     def module(self, every: KernelSet) -> ModuleText:
         texts = [
@@ -40,4 +53,14 @@ class Triton(Codegen):
         )
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
-        return row_recipes(kernel, schedule)
+        match schedule:
+            case TritonPersistent(online=online):
+                row = kernel.family in ("row", "column")
+                return {"persistent_row" if row else "vectorize", *online_recipes(kernel, online)}
+            case TritonLooped(online=online):
+                return {"looped_row", *online_recipes(kernel, online)}
+            case TritonSplit(online=online):
+                return {"split_reduction", *online_recipes(kernel, online)}
+            case TritonProduct() | TritonSkinny() | TritonScanSplit() if schedule.splits > 1:
+                return {"vectorize", "split_reduction"}
+        return {"vectorize"}

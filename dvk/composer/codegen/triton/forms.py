@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from dvk.composer.codegen.analysis.online import VariancePair
 from dvk.composer.codegen.analysis.tiles import TileAxis
@@ -13,10 +11,19 @@ from dvk.composer.codegen.triton.moments import MomentsPair
 from dvk.composer.codegen.triton.scalar import TYPES, identity
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Instr, Kernel, Ref
+from dvk.composer.ir.schedules.triton import (
+    TritonFlat,
+    TritonLooped,
+    TritonPersistent,
+    TritonStride,
+    TritonTile,
+)
 from dvk.composer.ir.symint import SymbolicSize
 
 
-def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
+def pointwise(
+    kernel: Kernel, schedule: TritonFlat | TritonTile, axes: list[TileAxis]
+) -> TritonFunction:
     """Write all instructions once, all stores at the end."""
     writer = TritonWriter(kernel, axes)
     _place(writer, axes)
@@ -24,12 +31,12 @@ def pointwise(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis])
         writer.emit(instr)
     for store in kernel.stores:
         writer.store(store)
-    return _function(writer, schedule, axes)
+    return _function(writer, schedule.warps, axes)
 
 
-def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
+def persistent(kernel: Kernel, schedule: TritonPersistent, axes: list[TileAxis]) -> TritonFunction:
     """Keep the whole row in registers: every input is read once."""
-    writer = TritonWriter(kernel, axes, online=schedule.get("online") == "moments" and "moments")
+    writer = TritonWriter(kernel, axes, online=schedule.online == "moments" and "moments")
     *rows, row = axes
     _place(writer, rows)
     writer.tile.define(row, "0")
@@ -58,7 +65,7 @@ def persistent(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]
             writer.tile.put(f"v{instr.id} = {writer.fold(instr, operand)}")
     for store in kernel.stores:
         writer.store(store)
-    return _function(writer, schedule, rows)
+    return _function(writer, schedule.warps, rows)
 
 
 def _moments(writer: TritonWriter, pair: MomentsPair, instr: Instr, mask: str) -> None:
@@ -73,12 +80,12 @@ def _moments(writer: TritonWriter, pair: MomentsPair, instr: Instr, mask: str) -
         writer.tile.put(line)
 
 
-def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
+def strided(kernel: Kernel, schedule: TritonStride, axes: list[TileAxis]) -> TritonFunction:
     """Write a grid-stride loop: a fixed number of programs covers all elements, all instructions once per element."""
     writer = TritonWriter(kernel, axes)
     (axis,) = axes
     named = isinstance(axis.blocks, SymbolicSize)
-    programs = schedule["programs"] if named else min(schedule["programs"], axis.blocks)
+    programs = schedule.programs if named else min(schedule.programs, axis.blocks)
     step = f"{programs}*{axis.block}" if named else repr(programs * axis.block)
     start = f"tl.program_id(0){'.to(tl.int64)' if writer.tile.wide else ''} * {axis.block}"
     writer.tile.enter(f"for first in range({start}, {axis.size!r}, {step}):")
@@ -88,12 +95,12 @@ def strided(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -
     for store in kernel.stores:
         writer.store(store)
     writer.tile.leave()
-    return TritonFunction(kernel.name, *writer.source(kernel.name), programs, schedule["warps"])
+    return TritonFunction(kernel.name, *writer.source(kernel.name), programs, schedule.warps)
 
 
-def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
+def looped(kernel: Kernel, schedule: TritonLooped, axes: list[TileAxis]) -> TritonFunction:
     """Write one pass over the row per stage, with lane-wise accumulators."""
-    writer = TritonWriter(kernel, axes, online=schedule.get("online", False))
+    writer = TritonWriter(kernel, axes, online=schedule.online)
     *rows, row = axes
     _place(writer, rows)
     passes = [
@@ -111,12 +118,12 @@ def looped(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
             done.add(instr.id)
         if stage in passes:
             # Data that a later pass reads again should stay in L2; the last reader evicts it.
-            hints = schedule.get("evict") and len(passes) > 1
+            hints = schedule.evict and len(passes) > 1
             policy = "" if not hints else "evict_first" if stage == passes[-1] else "evict_last"
             row_pass(writer, stage, row, "0", row.size, policy)
     for store in writer.row_stores():
         writer.store(store)
-    return _function(writer, schedule, rows)
+    return _function(writer, schedule.warps, rows)
 
 
 def row_pass(
@@ -179,11 +186,9 @@ def _place(writer: TritonWriter, axes: list[TileAxis]) -> None:
         writer.tile.place(axis, digits[axis.program])
 
 
-def _function(
-    writer: TritonWriter, schedule: Mapping[str, Any], axes: list[TileAxis]
-) -> TritonFunction:
+def _function(writer: TritonWriter, warps: int, axes: list[TileAxis]) -> TritonFunction:
     grid = math.prod(a.blocks for a in axes)
-    return TritonFunction(writer.k.name, *writer.source(writer.k.name), grid, schedule["warps"])
+    return TritonFunction(writer.k.name, *writer.source(writer.k.name), grid, warps)
 
 
 def _shift(writer: TritonWriter, pair: MomentsPair) -> None:

@@ -1,23 +1,12 @@
 """Matmuls in Triton: tiles of the result, with prologue and epilogue in the same function.
 
-Kinds and their keys (`matmul_schedule` chooses):
-    product  `rows` × `columns` of the result per program, `depth` of k at a time, `stages` of loads in flight; `group` rows of tiles in a
-    strip, so that concurrent programs share operands in L2; `splits` of k, whose partial sums stay in memory until a second function adds
-    them in a fixed order; `programs` > 0: that many persistent programs loop over all tiles; `dot` tf32x3: float32 as three TF32 products
-    of the operands' TF32 parts and remainders, computed by tensor cores and together as exact as float32 (Ootomo and Yokota, arXiv
-    2203.03341), except for operands that TF32 rounds to infinity, and those near 1e-37, whose remainder vanishes
-    skinny   a matmul with few rows or few columns: `block` of the long side and `depth` of k at a time, the short side unrolled, sums in
-    ordinary arithmetic; `splits` as above
-
 A tile is [rows, columns] with axes y and x; its operands are [rows, k] and [k, columns] tiles, whose k axes are `ra` and `rb`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.matmul_sums import MatmulPartials, behind, finish, open_loop
@@ -26,9 +15,10 @@ from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, MatmulTerm, form_of
+from dvk.composer.ir.schedules.triton import TritonProduct, TritonSkinny
 from dvk.composer.ir.symint import leaves_rest, power
 
-KINDS = ("product", "skinny")
+MatmulSchedule = TritonProduct | TritonSkinny
 MIN_DOT = 16
 """Shortest side of a tile that `tl.dot` accepts."""
 
@@ -55,42 +45,42 @@ class OperandTile(TritonWriter):
 
 
 def functions(
-    kernel: Kernel, schedule: Mapping[str, Any]
+    kernel: Kernel, schedule: MatmulSchedule
 ) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a matmul in launch order, and the partial buffers (type → elements)."""
     form = form_of(kernel)
     assert form is not None
-    splits = schedule["splits"]
-    write = _tiled if schedule["kind"] == "product" else _skinny
-    if splits == 1:
-        return [write(kernel, form, schedule, None)], {}
-    partials = MatmulPartials(
-        kernel,
-        splits,
-        {t.reduce.id: n for n, t in enumerate(form.terms)},
-        form.terms[0].reduce.type,
-    )
-    return [write(kernel, form, schedule, partials), finish(kernel, partials)], partials.buffers
+    partials = None
+    if schedule.splits > 1:
+        slots = {t.reduce.id: n for n, t in enumerate(form.terms)}
+        partials = MatmulPartials(kernel, schedule.splits, slots, form.terms[0].reduce.type)
+    if isinstance(schedule, TritonProduct):
+        first = _tiled(kernel, form, schedule, partials)
+    else:
+        first = _skinny(kernel, form, schedule, partials)
+    if partials is None:
+        return [first], {}
+    return [first, finish(kernel, partials)], partials.buffers
 
 
 # ------------------------------------------------------------------ tiles
 
 
 def _tiled(
-    kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partials: MatmulPartials | None
+    kernel: Kernel, form: MatmulForm, schedule: TritonProduct, partials: MatmulPartials | None
 ) -> TritonFunction:
-    y, x = _side("y", form.rows, schedule["rows"]), _side("x", form.columns, schedule["columns"])
+    y, x = _side("y", form.rows, schedule.rows), _side("x", form.columns, schedule.columns)
     z = [TileAxis("z", form.batch)] if form.batch else []
     writer = TritonWriter(kernel, [*z, y, x])
     tile = writer.tile
     counts = (*form.sizes[:1], y.blocks, x.blocks)
-    splits = schedule["splits"]
+    splits = schedule.splits
     total = math.prod(counts) * splits
-    programs = min(schedule["programs"] or total, total)
+    programs = min(schedule.programs or total, total)
     tile.put("pid = tl.program_id(0)" + (".to(tl.int64)" if tile.wide else ""))
     if programs < total:
         tile.enter(f"for at in tl.range(pid, {total!r}, {programs!r}, flatten=True):")
-    piece = _place(writer, counts, splits, "at" if programs < total else "pid", schedule["group"])
+    piece = _place(writer, counts, splits, "at" if programs < total else "pid", schedule.group)
     tile.define(y, "0" if y.blocks == 1 else f"yid * {y.block}")
     tile.define(x, "0" if x.blocks == 1 else f"xid * {x.block}")
     sums = _Sums(
@@ -99,9 +89,9 @@ def _tiled(
         y,
         x,
         depth_of(kernel, schedule),
-        "tf32" if form.tf32 else schedule.get("dot", "ieee"),
+        "tf32" if form.tf32 else schedule.dot or "ieee",
     )
-    sums.run(piece, splits, schedule["stages"])
+    sums.run(piece, splits, schedule.stages)
     if partials is not None:
         for term in form.terms:
             partials.store(writer, term.reduce.id, piece, f"acc{term.reduce.id}")
@@ -112,7 +102,7 @@ def _tiled(
     if programs < total:
         tile.leave()
     source = writer.source(_name(kernel, partials), [partials.name] if partials else [])
-    return TritonFunction(_name(kernel, partials), *source, programs, schedule["warps"])
+    return TritonFunction(_name(kernel, partials), *source, programs, schedule.warps)
 
 
 def _name(kernel: Kernel, partials: MatmulPartials | None) -> str:
@@ -124,10 +114,10 @@ def _side(name: str, variables: tuple[Var, ...], block: int) -> TileAxis:
     return TileAxis(name, variables, block, leaves_rest(size, block))
 
 
-def depth_of(kernel: Kernel, schedule: Mapping[str, Any]) -> int:
+def depth_of(kernel: Kernel, schedule: MatmulSchedule) -> int:
     """Elements of k at a time: the schedule's, limited to the next power of two."""
-    least = MIN_DOT if schedule["kind"] == "product" else 2
-    return max(min(schedule["depth"], power(kernel.row_length)), least)
+    least = MIN_DOT if isinstance(schedule, TritonProduct) else 2
+    return max(min(schedule.depth, power(kernel.row_length)), least)
 
 
 def _place(writer: TritonWriter, counts: tuple[int, ...], splits: int, at: str, group: int) -> str:
@@ -264,11 +254,11 @@ class _Sums:
 
 
 def _skinny(
-    kernel: Kernel, form: MatmulForm, schedule: Mapping[str, Any], partials: MatmulPartials | None
+    kernel: Kernel, form: MatmulForm, schedule: TritonSkinny, partials: MatmulPartials | None
 ) -> TritonFunction:
     _, num_rows, num_columns = form.sizes
     wide = num_columns >= num_rows
-    long = _side("x" if wide else "y", form.columns if wide else form.rows, schedule["block"])
+    long = _side("x" if wide else "y", form.columns if wide else form.rows, schedule.block)
     short = TileAxis("y" if wide else "x", form.rows if wide else form.columns)
     depth = depth_of(kernel, schedule)
     k = TileAxis(
@@ -281,8 +271,7 @@ def _skinny(
     writer = TritonWriter(kernel, [*z, long, short, k])
     tile = writer.tile
     digits = tile.programs(
-        [("piece", schedule["splits"]), ("z", form.sizes[0]), (long.program, long.blocks)],
-        named=True,
+        [("piece", schedule.splits), ("z", form.sizes[0]), (long.program, long.blocks)], named=True
     )
     tile.define(long, "0" if long.blocks == 1 else f"{digits[long.program]} * {long.block}")
     sides = [
@@ -297,7 +286,7 @@ def _skinny(
     for id_ in given:
         writer.emit(kernel.instrs[id_])
     base = open_loop(
-        tile, kernel.row_length, depth, digits["piece"], schedule["splits"], schedule["stages"]
+        tile, kernel.row_length, depth, digits["piece"], schedule.splits, schedule.stages
     )
     tile.define(k, base)
     for instr in writer.closure([one.id for _, one, _ in sides], row_level=False):
@@ -329,6 +318,6 @@ def _skinny(
     return TritonFunction(
         _name(kernel, partials),
         *source,
-        schedule["splits"] * form.sizes[0] * long.blocks,
-        schedule["warps"],
+        schedule.splits * form.sizes[0] * long.blocks,
+        schedule.warps,
     )

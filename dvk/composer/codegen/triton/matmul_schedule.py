@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import form_of
 from dvk.composer.ir.nodes import BYTES
+from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.ir.schedules.triton import TritonProduct, TritonSchedule, TritonSkinny
 from dvk.composer.ir.symint import power
 
 NUM_SMS = 132
@@ -93,6 +95,9 @@ EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "tf32x3": 4096.0, "float32": 1024.
 """Elements of a tile at which half of a multiprocessor's rate is reached."""
 
 
+MatmulSchedule = TritonProduct | TritonSkinny
+
+
 @dataclass(frozen=True)
 class MatmulWork:
     """The size of a matmul for the model."""
@@ -107,42 +112,47 @@ class MatmulWork:
     num_bytes: float
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
     work = _work(kernel)
     kind, options = work.kind, _ranked(work)
     # Options that differ in splits alone are neighbours: list each tile once before any tile twice.
-    shapes = [_shape(option) for option in options]
-    firsts = [option for n, option in enumerate(options) if shapes[n] not in shapes[:n]]
-    seconds = [option for n, option in enumerate(options) if shapes[:n].count(shapes[n]) == 1]
+    counts: Counter[MatmulSchedule] = Counter()
+    nth: dict[int, list[MatmulSchedule]] = defaultdict(list)
+    for option in options:
+        counts[_shape(option)] += 1
+        nth[counts[_shape(option)]].append(option)
+    firsts, seconds = nth[1], nth[2]
     kept = [*firsts[:MAX_TILES], *seconds][:MAX_OPTIONS]
-    if kind == "float32" and all(
-        "dot" in option for option in kept
-    ):  # without TF32 in tensor cores
-        kept += [option for option in firsts if "dot" not in option][:1]
+    if kind == "float32" and all(map(_is_threefold, kept)):  # without TF32 in tensor cores
+        kept += [option for option in firsts if not _is_threefold(option)][:1]
     walking = next(
         (
             o
             for o in kept
-            if o["kind"] == "product" and o["splits"] == 1 and _programs(work, o) > 2 * NUM_SMS
+            if isinstance(o, TritonProduct) and o.splits == 1 and _programs(work, o) > 2 * NUM_SMS
         ),
         None,
     )
     if walking is not None and kind != "float64":
-        kept.insert(2, {**walking, "programs": NUM_SMS})
-    return kept
+        kept.insert(2, replace(walking, programs=NUM_SMS))
+    return [*kept]
 
 
-def ranked(kernel: Kernel) -> list[dict[str, Any]]:
+def _is_threefold(option: MatmulSchedule) -> bool:
+    return isinstance(option, TritonProduct) and bool(option.dot)
+
+
+def ranked(kernel: Kernel) -> list[MatmulSchedule]:
     """All alternatives whose programs make one tile each, the best guess first."""
     return _ranked(_work(kernel))
 
 
-def _ranked(work: MatmulWork) -> list[dict[str, Any]]:
+def _ranked(work: MatmulWork) -> list[MatmulSchedule]:
     return sorted([*_tiles(work), *_skinny(work)], key=lambda option: _us(work, option))
 
 
-def pays(chosen: Iterable[tuple[Kernel, Mapping[str, Any]]]) -> bool:
+def pays(chosen: Iterable[tuple[Kernel, Schedule]]) -> bool:
     """Predict whether generated matmuls, with their fused epilogues, are faster than the library's; some kernel must be a matmul.
 
     Of 49 generated tasks timed both ways on an H100, 42 were faster with generated matmuls; the model predicts this for 41 of them, and for
@@ -152,16 +162,18 @@ def pays(chosen: Iterable[tuple[Kernel, Mapping[str, Any]]]) -> bool:
         chosen: kernels with their schedules.
     """
     saved = [
-        _library_us(work := _work(kernel)) - _us(work, dict(schedule))
+        _library_us(work := _work(kernel)) - _us(work, schedule)
         for kernel, schedule in chosen
-        if kernel.family == "product"
+        if isinstance(schedule, TritonProduct | TritonSkinny)
     ]
     return bool(saved) and sum(saved) > 0
 
 
 def _library_us(work: MatmulWork) -> float:
     """Time of the library's matmul, which has tiles, and other algorithms for vectors alone, plus a kernel that reads its result."""
-    plain = [option for option in _tiles(work) if "dot" not in option] or list(_skinny(work))
+    plain: list[MatmulSchedule] = [option for option in _tiles(work) if not option.dot] or list(
+        _skinny(work)
+    )
     results = math.prod(work.sizes) * work.sums * work.width
     return (
         LIBRARY * min(_us(work, option) for option in plain)
@@ -186,13 +198,14 @@ def _work(kernel: Kernel) -> MatmulWork:
     )
 
 
-def _shape(option: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(
-        option.get(key) for key in ("kind", "dot", "rows", "columns", "block", "depth", "warps")
-    )
+def _shape(option: MatmulSchedule) -> MatmulSchedule:
+    """What options have in common that differ in splits, stages and programs alone."""
+    if isinstance(option, TritonProduct):
+        return replace(option, splits=1, stages=1, programs=0)
+    return replace(option, splits=1, stages=1)
 
 
-def _tiles(work: MatmulWork) -> Iterator[dict[str, Any]]:
+def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
     _, ups, sides = work.sizes
     if min(ups, sides) == 1 and work.sums <= MAX_SHORT:
         return  # a matrix times a vector: matrix units would multiply copies
@@ -203,21 +216,20 @@ def _tiles(work: MatmulWork) -> Iterator[dict[str, Any]]:
         too_wide = columns > 32 and columns >= 2 * power(sides)
         many = rows * columns * work.sums > MAX_SUMS // 4 * warps
         if not (too_tall or too_wide or many or (splits > 1 and work.depth < 4 * splits * depth)):
-            yield {
-                "kind": "product",
-                "rows": rows,
-                "columns": columns,
-                "depth": depth,
-                "warps": warps,
-                "stages": stages,
-                "group": 8,
-                "splits": splits,
-                "programs": 0,
-                **({"dot": kind} if kind == "tf32x3" else {}),
-            }
+            yield TritonProduct(
+                rows=rows,
+                columns=columns,
+                depth=depth,
+                warps=warps,
+                stages=stages,
+                group=8,
+                splits=splits,
+                programs=0,
+                dot="tf32x3" if kind == "tf32x3" else "",
+            )
 
 
-def _skinny(work: MatmulWork) -> Iterator[dict[str, Any]]:
+def _skinny(work: MatmulWork) -> Iterator[TritonSkinny]:
     _, ups, sides = work.sizes
     short, long = min(ups, sides), max(ups, sides)
     if short * work.sums > MAX_SHORT:
@@ -230,39 +242,30 @@ def _skinny(work: MatmulWork) -> Iterator[dict[str, Any]]:
         )
         if fits and (splits == 1 or work.depth >= 2 * splits * depth):
             depth = min(depth, max(power(work.depth), 2))
-            yield {
-                "kind": "skinny",
-                "block": block,
-                "depth": depth,
-                "warps": 4,
-                "stages": 2,
-                "splits": splits,
-            }
+            yield TritonSkinny(block=block, depth=depth, warps=4, stages=2, splits=splits)
 
 
-def _programs(work: MatmulWork, option: dict[str, Any]) -> int:
+def _programs(work: MatmulWork, option: MatmulSchedule) -> int:
     batch, ups, sides = work.sizes
-    if option["kind"] == "skinny":
-        return int(batch * -(-max(ups, sides) // option["block"]) * option["splits"])
-    return int(
-        batch * -(-ups // option["rows"]) * -(-sides // option["columns"]) * option["splits"]
-    )
+    if isinstance(option, TritonSkinny):
+        return batch * -(-max(ups, sides) // option.block) * option.splits
+    return batch * -(-ups // option.rows) * -(-sides // option.columns) * option.splits
 
 
-def _us(work: MatmulWork, option: dict[str, Any]) -> float:
+def _us(work: MatmulWork, option: MatmulSchedule) -> float:
     """Modelled time in microseconds."""
     batch, ups, sides = work.sizes
-    splits, programs = option["splits"], _programs(work, option)
+    splits, programs = option.splits, _programs(work, option)
     length = -(-work.depth // splits)
-    if option["kind"] == "skinny":
+    if isinstance(option, TritonSkinny):
         short = min(ups, sides)
-        tall, flat, rate = option["block"], short, SKINNY_GFLOPS
+        tall, flat, rate = option.block, short, SKINNY_GFLOPS
         # With few bytes in flight per program, several must share a multiprocessor for its share of the bandwidth.
         together = 6.0
     else:
-        tall, flat = option["rows"], option["columns"]
+        tall, flat = option.rows, option.columns
         size = tall * flat
-        kind = option.get("dot", work.kind)
+        kind = option.dot or work.kind
         rate = GFLOPS[kind] * size / (size + EFFICIENCY[kind])
         together = min(max(2.0**15 / (size * work.sums), 1.0), 8.0)
     waves = math.ceil(programs / (NUM_SMS * together))

@@ -1,21 +1,23 @@
 """Reductions over short windows in Triton: each lane loops over the window of one output.
 
-Kind `window`: `block` outputs per program by one flat index, or a tile of `yblock` runs of `xblock` outputs, whose indices need no
-division; `unroll` writes the positions of the window one after the other. Neighbouring windows overlap in the L1 cache. Long windows may
-also be rows of a tile (kind `persistent`, see `schedule`).
+Neighbouring windows overlap in the L1 cache. Long windows may also be rows of a tile (`TritonPersistent`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.scalar import TYPES, identity
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.triton import (
+    TritonPersistent,
+    TritonSchedule,
+    TritonWindow,
+    TritonWindowTile,
+)
 from dvk.composer.ir.symint import power
 
 MAX_UNROLLED = 32
@@ -25,7 +27,7 @@ MIN_TILE = 32
 NUM_SMS = 132
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
     total = kernel.num_rows
     unroll = kernel.row_length <= MAX_UNROLLED
@@ -36,33 +38,29 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
         (block, block // 32),
         (max(block // 2, 32), block // 128),
     )
-    result = [_flat(b, max(warps, 1), unroll) for b, warps in shapes]
+    result: list[TritonSchedule] = [_flat(b, max(warps, 1), unroll) for b, warps in shapes]
     if unroll:
         result.insert(2, _flat(block, max(block // 64, 1), False))
     lane = next((v.size for v in reversed(kernel.rows) if v.size > 1), 1)
     if lane >= MIN_TILE and lane < total:
         x = min(power(lane), 256)
         result[1:1] = [
-            {
-                "kind": "window",
-                "yblock": y,
-                "xblock": x,
-                "unroll": unroll,
-                "warps": max(y * x // 64, 1),
-            }
+            TritonWindowTile(yblock=y, xblock=x, unroll=unroll, warps=max(y * x // 64, 1))
             for y in (max(block // x, 1), max(2 * block // x, 1))
         ]
     if 16 <= kernel.row_length:
         x = max(512 // power(kernel.row_length), 1)
-        result.append({"kind": "persistent", "xblock": x, "warps": 4})
+        result.append(TritonPersistent(xblock=x, warps=4))
     return result
 
 
-def _flat(block: int, warps: int, unroll: bool) -> dict[str, Any]:
-    return {"kind": "window", "block": block, "unroll": unroll, "warps": warps}
+def _flat(block: int, warps: int, unroll: bool) -> TritonWindow:
+    return TritonWindow(block=block, unroll=unroll, warps=warps)
 
 
-def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) -> TritonFunction:
+def window(
+    kernel: Kernel, schedule: TritonWindow | TritonWindowTile, axes: list[TileAxis]
+) -> TritonFunction:
     """Write one program per block of outputs; axis `r` is the position in the window, a number."""
     *rows, row = axes
     writer = TritonWriter(kernel, [*rows, row])
@@ -87,7 +85,7 @@ def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
         tile.put(
             f"acc{reduce.id} = tl.full({tile.shape(writer.axes_of(reduce.id))}, {identity(reduce)}, {TYPES[reduce.type]})"
         )
-    loop = "tl.static_range" if schedule["unroll"] else "range"
+    loop = "tl.static_range" if schedule.unroll else "range"
     tile.enter(f"for r in {loop}(0, {kernel.row_length!r}):")
     for instr in needed:
         writer.emit(instr)
@@ -102,8 +100,5 @@ def window(kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]) ->
     for store in kernel.stores:
         writer.store(store)
     return TritonFunction(
-        kernel.name,
-        *writer.source(kernel.name),
-        math.prod(a.blocks for a in rows),
-        schedule["warps"],
+        kernel.name, *writer.source(kernel.name), math.prod(a.blocks for a in rows), schedule.warps
     )

@@ -1,55 +1,53 @@
 """Scans in Triton: a whole row at once, a row block by block with a running value, long rows in slices, columns step by step.
 
-Kinds and their keys:
-    scan        `xblock` rows per program, each whole in registers
-    scan_loop   `xblock` rows per program, `rblock` elements of the row at a time and a running value per row
-    scan_walk   `block` rows per program, one element of each at a time: for scans across memory
-    scan_split  each row in `splits` slices, `rblock` at a time: totals of the slices, then each slice from its prefix
-Every schedule has `warps`. Running values are float32, as in torch on a GPU.
+Running values are float32, as in torch on a GPU.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, identity, scan_joiner
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.primitives import reduction
+from dvk.composer.ir.schedules.triton import (
+    TritonScan,
+    TritonScanLoop,
+    TritonScanSplit,
+    TritonScanWalk,
+    TritonSchedule,
+)
 from dvk.composer.ir.symint import leaves_rest, power
 
 NUM_SMS = 132
 MAX_WHOLE = 8192
 """Longest row that is scanned at once."""
-KINDS = ("scan", "scan_loop", "scan_walk", "scan_split")
+ScanSchedule = TritonScan | TritonScanLoop | TritonScanWalk | TritonScanSplit
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
     return _across(kernel) if kernel.family == "scan_column" else _along(kernel)
 
 
-def _along(kernel: Kernel) -> list[dict[str, Any]]:
+def _along(kernel: Kernel) -> list[TritonSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     whole = power(length)
-    found: list[dict[str, Any]] = []
+    found: list[TritonSchedule] = []
     if whole <= MAX_WHOLE:
         x = 1
         while x * whole < 1024 and rows // (2 * x) >= 2 * NUM_SMS:
             x *= 2
         warps = min(max(x * whole // 512, 1), 8)
         found = [
-            {"kind": "scan", "xblock": x, "warps": w}
+            TritonScan(xblock=x, warps=w)
             for w in dict.fromkeys((warps, min(2 * warps, 16), max(warps // 2, 1)))
         ]
     shapes = ((2048, 4), (4096, 8), (1024, 4), (8192, 16))
-    loops = [
-        {"kind": "scan_loop", "xblock": 1, "rblock": r, "warps": w} for r, w in shapes if r < length
-    ]
+    loops = [TritonScanLoop(xblock=1, rblock=r, warps=w) for r, w in shapes if r < length]
     if rows < NUM_SMS and length >= 4096 and _may_split(kernel):
         splits = []
         for share, r, warps in ((2, 2048, 4), (4, 1024, 4), (1, 4096, 8)):
@@ -57,31 +55,27 @@ def _along(kernel: Kernel) -> list[dict[str, Any]]:
             while pieces > 2 and pieces * r > length:
                 pieces //= 2
             splits.append(
-                {
-                    "kind": "scan_split",
-                    "xblock": 1,
-                    "rblock": min(r, power(length)),
-                    "splits": max(pieces, 2),
-                    "warps": warps,
-                }
+                TritonScanSplit(
+                    xblock=1, rblock=min(r, power(length)), splits=max(pieces, 2), warps=warps
+                )
             )
         return (
             [*splits, *found[:2], *loops[:2]]
             if length >= 1 << 15
             else [*found[:2], *splits, *loops[:2]]
         )
-    return [*found, *loops[:2]] if found else loops
+    return [*found, *(loops[:2] if found else loops)]
 
 
-def _across(kernel: Kernel) -> list[dict[str, Any]]:
+def _across(kernel: Kernel) -> list[TritonSchedule]:
     rows = kernel.num_rows
     block = min(max(power(rows // (2 * NUM_SMS)), 32), 256)
     walks = [
-        {"kind": "scan_walk", "block": b, "warps": max(b // 32, 1)}
+        TritonScanWalk(block=b, warps=max(b // 32, 1))
         for b in dict.fromkeys((block, 2 * block, max(block // 2, 32)))
     ]
     loops = [
-        {"kind": "scan_loop", "xblock": x, "rblock": r, "warps": w}
+        TritonScanLoop(xblock=x, rblock=r, warps=w)
         for x, r, w in ((32, 32, 4), (16, 64, 4), (8, 128, 4), (32, 64, 8))
         if r < 2 * kernel.row_length
     ]
@@ -101,18 +95,20 @@ def _may_split(kernel: Kernel) -> bool:
     return True
 
 
-def axes(kernel: Kernel, schedule: Mapping[str, Any]) -> list[TileAxis]:
+def axes(kernel: Kernel, schedule: ScanSchedule) -> list[TileAxis]:
     """The axes of a schedule; the last is the scanned one."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
     length = kernel.row_length
-    if schedule["kind"] == "scan_walk":
-        block = min(schedule["block"], power(kernel.num_rows))
+    if isinstance(schedule, TritonScanWalk):
+        block = min(schedule.block, power(kernel.num_rows))
         return [
             TileAxis("x", rows, block, leaves_rest(kernel.num_rows, block)),
             TileAxis("r", kernel.reduced),
         ]
-    block = power(length) if schedule["kind"] == "scan" else min(schedule["rblock"], power(length))
-    x = min(schedule["xblock"], power(kernel.num_rows))
+    block = power(length)
+    if not isinstance(schedule, TritonScan):
+        block = min(schedule.rblock, block)
+    x = min(schedule.xblock, power(kernel.num_rows))
     place = TileAxis("r", kernel.reduced, block, leaves_rest(length, block))
     if kernel.family == "scan_column" and len(rows) > 1 and rows[-1].size >= x > 1:
         return [
@@ -124,20 +120,19 @@ def axes(kernel: Kernel, schedule: Mapping[str, Any]) -> list[TileAxis]:
 
 
 def functions(
-    kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]
+    kernel: Kernel, schedule: ScanSchedule
 ) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a kernel in launch order, and the buffers between them (type → elements)."""
-    if schedule["kind"] == "scan_split":
+    cut = axes(kernel, schedule)
+    if isinstance(schedule, TritonScanSplit):
         return _split(kernel, schedule, cut)
-    scan = _Scan(kernel, cut, walks=schedule["kind"] == "scan_walk")
+    scan = _Scan(kernel, cut, walks=isinstance(schedule, TritonScanWalk))
     grid = scan.place()
     scan.row_values()
     scan.start()
     scan.blocks("0", kernel.row_length)
     scan.row_stores()
-    return [
-        TritonFunction(kernel.name, *scan.writer.source(kernel.name), grid, schedule["warps"])
-    ], {}
+    return [TritonFunction(kernel.name, *scan.writer.source(kernel.name), grid, schedule.warps)], {}
 
 
 class _Scan:
@@ -249,9 +244,9 @@ class _Scan:
 
 
 def _split(
-    kernel: Kernel, schedule: Mapping[str, Any], cut: list[TileAxis]
+    kernel: Kernel, schedule: TritonScanSplit, cut: list[TileAxis]
 ) -> tuple[list[TritonFunction], dict[str, int]]:
-    row, pieces = cut[-1], schedule["splits"]
+    row, pieces = cut[-1], schedule.splits
     chunk = -(-row.blocks // pieces) * row.block
     cut = [*cut[:-1], TileAxis("r", row.vars, row.block, leaves_rest(row.size, chunk * pieces))]
     slots: dict[int, tuple[str, int]] = {}
@@ -276,10 +271,7 @@ def _split(
     for scan in totals.scans:
         totals.tile.put(f"tl.store({part(scan, 'piece')}, c{scan.id})")
     first = TritonFunction(
-        f"{kernel.name}_0",
-        *totals.writer.source(f"{kernel.name}_0", names),
-        grid,
-        schedule["warps"],
+        f"{kernel.name}_0", *totals.writer.source(f"{kernel.name}_0", names), grid, schedule.warps
     )
     rest = _Scan(kernel, cut)
     rest.place(pieces)
@@ -295,7 +287,7 @@ def _split(
     rest.blocks("start", chunk)
     rest.row_stores("(piece == 0)")
     second = TritonFunction(
-        f"{kernel.name}_1", *rest.writer.source(f"{kernel.name}_1", names), grid, schedule["warps"]
+        f"{kernel.name}_1", *rest.writer.source(f"{kernel.name}_1", names), grid, schedule.warps
     )
     return [first, second], counts
 

@@ -1,28 +1,32 @@
-"""Triton schedules: plain data on how a kernel is cut into programs, and the cuts worth measuring.
+"""The ways to cut a kernel into Triton programs that are worth measuring (`dvk.composer.ir.schedules.triton`), and the axes of each.
 
-Kinds and their keys (all sizes in elements, powers of two):
-    flat        `block`: one flat index over everything
-    stride      `block`, `programs`: as flat, but a fixed number of programs loops over everything (not among `schedules`)
-    tile        `yblock`, `xblock`: two-dimensional tile, for transposes and for broadcasts without divisions
-    persistent  `xblock` rows per program, each whole in registers
-    looped      `xblock` rows per program, `rblock` elements of the row at a time; `evict`: L2 hints
-    split       each row cut into `splits` slices, `rblock` at a time; one launch per stage, partial results in between
-    window      see `pooling`; scan, scan_loop, scan_walk, scan_split: see `scan`; product, skinny: see `matmul`
-Every schedule has `warps`; `online` on the last two computes dependent reductions in one pass (see `online`), `online: "moments"` on
-persistent and looped a variance from shifted sums (see `moments`). Numbers are for a GPU of about 132 SMs; measurement decides.
+Numbers are for a GPU of about 132 SMs; measurement decides.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 from dvk.composer.codegen.analysis.online import online_pair
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton import matmul_schedule, pooling, scan
 from dvk.composer.ir.affine import Affine, Var
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import READS, Kernel
 from dvk.composer.ir.primitives import GPU_COSTLY
+from dvk.composer.ir.schedules.triton import (
+    TritonFlat,
+    TritonLooped,
+    TritonPersistent,
+    TritonSchedule,
+    TritonSplit,
+    TritonStride,
+    TritonTile,
+    TritonWindow,
+    TritonWindowTile,
+)
 from dvk.composer.ir.symint import leaves_rest, pow2, power
 
 NUM_SMS = 132
@@ -36,7 +40,7 @@ SMALL = 1 << 22
 MAX_OPTIONS = 12
 
 
-SCHEDULES_BY_FAMILY = {
+SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel], list[TritonSchedule]]] = {
     "window": pooling.schedules,
     "product": matmul_schedule.schedules,
     "scan": scan.schedules,
@@ -45,12 +49,12 @@ SCHEDULES_BY_FAMILY = {
 """Kernel families that list their schedules themselves."""
 
 
-def default_schedule(kernel: Kernel) -> dict[str, Any]:
+def default_schedule(kernel: Kernel) -> TritonSchedule:
     """The default schedule: what a person would write first."""
     return schedules(kernel)[0]
 
 
-def schedules(kernel: Kernel) -> list[dict[str, Any]]:
+def schedules(kernel: Kernel) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
     if kernel.family == "pointwise":
         found = _pointwise(kernel)
@@ -61,47 +65,56 @@ def schedules(kernel: Kernel) -> list[dict[str, Any]]:
     else:
         found = _column(kernel)
     if kernel.reduced and online_pair(kernel) is not None:
-        found = [{**o, "online": True} if o["kind"] == "split" else o for o in found]
-    unique: list[dict[str, Any]] = []
-    for option in found:
-        if option not in unique:
-            unique.append(option)
-    return unique[:MAX_OPTIONS]
+        found = [replace(o, online=True) if isinstance(o, TritonSplit) else o for o in found]
+    return list(dict.fromkeys(found))[:MAX_OPTIONS]
 
 
 # ------------------------------------------------------------------ axes of a schedule
 
 
-def axes(kernel: Kernel, schedule: dict[str, Any]) -> list[TileAxis]:
-    """The axes of a schedule, outermost first; reductions end with axis `r`."""
+def axes(kernel: Kernel, schedule: TritonSchedule) -> list[TileAxis]:
+    """The axes of a schedule, outermost first; reductions end with axis `r`.
+
+    Raises:
+        CannotCompose: the schedule is of a family without axes here.
+    """
     rows = tuple(v for v in kernel.rows if v.size > 1)
-    if schedule["kind"] in scan.KINDS:
-        return scan.axes(kernel, schedule)
-    if schedule["kind"] == "window":
-        place = TileAxis("r", tuple(v for v in kernel.reduced if v.size > 1))
-        if "block" in schedule:
-            return [_axis("x", rows, schedule["block"]), place]
+    reduced = tuple(v for v in kernel.reduced if v.size > 1)
+    if isinstance(schedule, TritonWindow):
+        return [_axis("x", rows, schedule.block), TileAxis("r", reduced)]
+    if isinstance(schedule, TritonWindowTile):
         return [
-            _axis("y", rows[:-1], schedule["yblock"]),
-            _axis("x", rows[-1:], schedule["xblock"]),
-            place,
+            _axis("y", rows[:-1], schedule.yblock),
+            _axis("x", rows[-1:], schedule.xblock),
+            TileAxis("r", reduced),
         ]
-    if schedule["kind"] in ("flat", "stride"):
-        return [_axis("x", rows, schedule["block"])]
-    if schedule["kind"] == "tile":
+    if isinstance(schedule, TritonFlat | TritonStride):
+        return [_axis("x", rows, schedule.block)]
+    if isinstance(schedule, TritonTile):
         outer, middle, inner = _tile_variables(kernel)
         return [
             *_scalar(outer),
-            _axis("y", middle, schedule["yblock"]),
-            _axis("x", inner, schedule["xblock"]),
+            _axis("y", middle, schedule.yblock),
+            _axis("x", inner, schedule.xblock),
         ]
-    reduced = tuple(v for v in kernel.reduced if v.size > 1)
+    if isinstance(schedule, TritonPersistent | TritonLooped | TritonSplit):
+        return _row_axes(kernel, schedule, rows, reduced)
+    raise CannotCompose(f"{schedule} has no axes here")
+
+
+def _row_axes(
+    kernel: Kernel,
+    schedule: TritonPersistent | TritonLooped | TritonSplit,
+    rows: tuple[Var, ...],
+    reduced: tuple[Var, ...],
+) -> list[TileAxis]:
     length = math.prod(v.size for v in reduced)
-    block = (
-        pow2(length) if schedule["kind"] == "persistent" else min(schedule["rblock"], power(length))
-    )
+    if isinstance(schedule, TritonPersistent):
+        block = pow2(length)
+    else:
+        block = min(schedule.rblock, power(length))
     row = TileAxis("r", reduced, block, leaves_rest(length, block))
-    xblock = schedule["xblock"]
+    xblock = schedule.xblock
     if kernel.family == "column" and len(rows) > 1 and rows[-1].size >= xblock > 1:
         # Blocks stay inside the fastest variable: the slower ones are scalars of the program.
         return [*_scalar(rows[:-1]), _axis("x", rows[-1:], xblock), row]
@@ -151,13 +164,13 @@ def _tile_variables(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], t
 # ------------------------------------------------------------------ pointwise
 
 
-def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
+def _pointwise(kernel: Kernel) -> list[TritonSchedule]:
     rows = [v for v in kernel.rows if v.size > 1]
     total = kernel.num_rows
     widest = max((_width(b.dtype) for b in (*kernel.inputs, *kernel.outputs)), default=4)
     # 16 bytes a thread and access is the widest load; small problems need many small programs instead.
     block = min(max(power(total // (4 * NUM_SMS)), 128), 1024 if widest >= 4 else 2048)
-    flat = [
+    flat: list[TritonFlat] = [
         _flat(block),
         _flat(max(block // 2, 128)),
         _flat(block, 8),
@@ -180,25 +193,25 @@ def _pointwise(kernel: Kernel) -> list[dict[str, Any]]:
             _tile(max(factor * block // xblock, 1), xblock, warps)
             for factor, warps in ((1, 4), (2, 4), (4, 8))
         ]
-        wide = wide[::-1] if flat[0]["block"] > block else wide
+        wide = wide[::-1] if flat[0].block > block else wide
         # A fastest run that fills its blocks loses no lanes, and its rows need no division.
         exact = rows[-1].size % xblock == 0
         if exact and total >= 1 << 20:
             return [*wide[:1], *flat[:1], *wide[1:], *flat[1:]]
         return [*flat[:1], *wide, *flat[1:]]
-    return flat
+    return [*flat]
 
 
 def _width(dtype: str) -> int:
     return {"float64": 8, "int64": 8, "float32": 4, "int32": 4}.get(dtype, 2)
 
 
-def _flat(block: int, warps: int = 0) -> dict[str, Any]:
-    return {"kind": "flat", "block": block, "warps": warps or min(max(block // 256, 1), 8)}
+def _flat(block: int, warps: int = 0) -> TritonFlat:
+    return TritonFlat(block=block, warps=warps or min(max(block // 256, 1), 8))
 
 
-def _tile(yblock: int, xblock: int, warps: int) -> dict[str, Any]:
-    return {"kind": "tile", "yblock": yblock, "xblock": xblock, "warps": warps}
+def _tile(yblock: int, xblock: int, warps: int) -> TritonTile:
+    return TritonTile(yblock=yblock, xblock=xblock, warps=warps)
 
 
 # ------------------------------------------------------------------ reductions
@@ -217,10 +230,10 @@ def _live(kernel: Kernel) -> int:
     return max(len(full), 1) * (2 if wide else 1)
 
 
-def _row(kernel: Kernel) -> list[dict[str, Any]]:
+def _row(kernel: Kernel) -> list[TritonSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     whole = power(length)
-    found: list[dict[str, Any]] = []
+    found: list[TritonSchedule] = []
     if whole * min(_live(kernel), 4) <= MAX_PERSISTENT * 2 and whole <= MAX_PERSISTENT:
         # About 8 to 32 elements per thread; short rows share a program so that it has work for four warps.
         xblock = 1
@@ -238,7 +251,7 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
             ]
         if xblock > 1 and whole >= 256:
             found.append(_persistent(1, max(min(whole // 256, 4), 1)))
-    loops: list[dict[str, Any]] = []
+    loops: list[TritonSchedule] = []
     if length > 1024:
         online = online_pair(kernel) is not None
         # Long rows need many bytes in flight; short ones several programs per SM.
@@ -249,19 +262,19 @@ def _row(kernel: Kernel) -> list[dict[str, Any]]:
         for rblock, warps in long if length > 16384 else short:
             if rblock < length:
                 if online:
-                    loops.append({**_looped(1, rblock, warps), "online": True})
+                    loops.append(_looped(1, rblock, warps, online=True))
                 loops.append(_looped(1, rblock, warps))
-    splits = _splits(kernel, rows, length)
+    splits = _splits(rows, length)
     if rows < NUM_SMS and length > 8192 and splits:
         # If a whole row fits, one launch with idle SMs usually beats two launches (8 us of host time each).
         return [*found[:2], *splits[:4], *found[2:4], *loops[:2], *splits[4:]]
     return [*found, *loops, *splits[:2]]
 
 
-def _column(kernel: Kernel) -> list[dict[str, Any]]:
+def _column(kernel: Kernel) -> list[TritonSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     whole = power(length)
-    found: list[dict[str, Any]] = []
+    found: list[TritonSchedule] = []
     for xblock in (32, 16, 64, 8):
         if whole * xblock * min(_live(kernel), 2) <= MAX_PERSISTENT // 2:
             warps = min(max(whole * xblock // 512, 1), 16)
@@ -269,7 +282,7 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
     shapes = ((32, 32, 4), (64, 16, 4), (64, 32, 8), (32, 64, 8), (128, 16, 8), (16, 128, 8))
     loops = [_looped(x, r, w) for x, r, w in shapes if r < length]
     if online_pair(kernel) is not None:
-        loops = [option for loop in loops for option in ({**loop, "online": True}, loop)]
+        loops = [option for loop in loops for option in (replace(loop, online=True), loop)]
     splits = []
     if length >= 128 and rows < 256 * NUM_SMS:
         shares = ((64, 32, 8), (32, 64, 8), (128, 16, 8), (64, 32, 16), (128, 32, 4), (16, 128, 8))
@@ -280,7 +293,7 @@ def _column(kernel: Kernel) -> list[dict[str, Any]]:
                 pieces //= 2
             splits.append(_split(xblock, rblock, pieces, 8))
         if most < length:  # the widest blocks that still keep all SMs busy
-            splits.sort(key=lambda s: s["splits"] * -(-rows // s["xblock"]) < 3 * NUM_SMS // 2)
+            splits.sort(key=lambda s: s.splits * -(-rows // s.xblock) < 3 * NUM_SMS // 2)
     if found and rows * length <= SMALL:
         return [*found[:4], *splits[:3], *loops[:4]]
     if rows < 64 * NUM_SMS and length >= 1024 and splits:
@@ -305,7 +318,7 @@ def _most_pieces(kernel: Kernel) -> int:
     return max(2, math.isqrt(kernel.row_length // 4))
 
 
-def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:
+def _splits(rows: int, length: int) -> list[TritonSplit]:
     """Number of slices with which all rows together make a few programs per SM."""
     if rows >= 4 * NUM_SMS or length < 2048:
         return []
@@ -320,13 +333,13 @@ def _splits(kernel: Kernel, rows: int, length: int) -> list[dict[str, Any]]:
     return options
 
 
-def _persistent(xblock: int, warps: int) -> dict[str, Any]:
-    return {"kind": "persistent", "xblock": xblock, "warps": warps}
+def _persistent(xblock: int, warps: int) -> TritonPersistent:
+    return TritonPersistent(xblock=xblock, warps=warps)
 
 
-def _looped(xblock: int, rblock: int, warps: int) -> dict[str, Any]:
-    return {"kind": "looped", "xblock": xblock, "rblock": rblock, "warps": warps, "evict": True}
+def _looped(xblock: int, rblock: int, warps: int, online: bool = False) -> TritonLooped:
+    return TritonLooped(xblock=xblock, rblock=rblock, warps=warps, evict=True, online=online)
 
 
-def _split(xblock: int, rblock: int, splits: int, warps: int) -> dict[str, Any]:
-    return {"kind": "split", "xblock": xblock, "rblock": rblock, "splits": splits, "warps": warps}
+def _split(xblock: int, rblock: int, splits: int, warps: int) -> TritonSplit:
+    return TritonSplit(xblock=xblock, rblock=rblock, splits=splits, warps=warps)

@@ -17,6 +17,7 @@ from dvk.composer.codegen.triton.forms import row_pass
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Kernel, Store
+from dvk.composer.ir.schedules.triton import TritonSplit
 from dvk.composer.ir.symint import SymbolicSize, leaves_rest, power
 
 
@@ -56,10 +57,10 @@ class SplitPartials:
 
 
 def split(
-    kernel: Kernel, schedule: Mapping[str, Any], axes: list[TileAxis]
+    kernel: Kernel, schedule: TritonSplit, axes: list[TileAxis]
 ) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a split kernel in launch order, and the partial buffers (type → elements)."""
-    probe = TritonWriter(kernel, axes, online=bool(schedule.get("online")))
+    probe = TritonWriter(kernel, axes, online=schedule.online)
     counts: dict[str, int] = {}
     slots: dict[int, tuple[str, int]] = {}
     stages = []
@@ -71,8 +72,8 @@ def split(
         if reduces or probe.element_stores(stage):
             stages.append(stage)
     row = axes[-1]
-    chunk = -(-row.blocks // schedule["splits"]) * row.block
-    partials = SplitPartials(kernel, schedule["splits"], chunk, slots)
+    chunk = -(-row.blocks // schedule.splits) * row.block
+    partials = SplitPartials(kernel, schedule.splits, chunk, slots)
     pending = probe.row_stores()
     functions: list[TritonFunction] = []
     for stage in stages:
@@ -90,7 +91,7 @@ def split(
 
 def _pass(
     kernel: Kernel,
-    schedule: Mapping[str, Any],
+    schedule: TritonSplit,
     axes: list[TileAxis],
     partials: SplitPartials,
     stage: int,
@@ -101,7 +102,7 @@ def _pass(
     *rows, row = axes
     chunk = partials.chunk
     row = TileAxis("r", row.vars, row.block, leaves_rest(row.size, chunk * partials.splits))
-    writer = TritonWriter(kernel, [*rows, row], online=bool(schedule.get("online")))
+    writer = TritonWriter(kernel, [*rows, row], online=schedule.online)
     writer.in_pieces = True
     tile = writer.tile
     digits = tile.programs(
@@ -135,15 +136,11 @@ def _pass(
     grid = partials.splits
     for axis in rows:
         grid *= axis.blocks
-    return TritonFunction(name, *writer.source(name, _unique(used)), grid, schedule["warps"])
+    return TritonFunction(name, *writer.source(name, _unique(used)), grid, schedule.warps)
 
 
 def _finish(
-    kernel: Kernel,
-    schedule: Mapping[str, Any],
-    partials: SplitPartials,
-    stores: list[Store],
-    name: str,
+    kernel: Kernel, schedule: TritonSplit, partials: SplitPartials, stores: list[Store], name: str
 ) -> TritonFunction:
     """Row-level work after the last pass."""
     rows = tuple(v for v in kernel.rows if v.size > 1)
@@ -152,7 +149,7 @@ def _finish(
     )
     axis = TileAxis("x", rows, block, leaves_rest(kernel.num_rows, block))
     writer = TritonWriter(
-        kernel, [axis, TileAxis("s", (), partials.splits)], online=bool(schedule.get("online"))
+        kernel, [axis, TileAxis("s", (), partials.splits)], online=schedule.online
     )
     writer.tile.place(axis, writer.tile.programs([(axis.program, axis.blocks)])[axis.program])
     used = _row_values(writer, partials, [s.value for s in stores])

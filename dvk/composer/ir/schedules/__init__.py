@@ -1,0 +1,1 @@
+"""Schedules: typed, frozen choices of how one kernel runs; a module for each back end."""
