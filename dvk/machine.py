@@ -136,9 +136,14 @@ def cpu_name() -> str:
 @cache
 def isa() -> str:
     """Return the architecture and eight hex digits of its instruction flags: equal if code can be exchanged."""
+    flags = " ".join(sorted(cpu_flags()))
+    return f"{platform.machine()}-{hashlib.sha256(flags.encode()).hexdigest()[:8]}"
+
+
+def cpu_flags() -> tuple[str, ...]:
+    """Return the processor's instruction sets as the kernel names them: `avx2`, `avx512f`, …"""
     info = _cpuinfo()
-    flags = info.get("flags") or info.get("Features") or ""
-    return f"{platform.machine()}-{hashlib.sha256(' '.join(sorted(flags.split())).encode()).hexdigest()[:8]}"
+    return tuple((info.get("flags") or info.get("Features") or "").split())
 
 
 @cache

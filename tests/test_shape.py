@@ -31,6 +31,7 @@ LAYERS = {
     "config": 0.3,
     "resources": 0.35,
     "machine": 0.4,
+    "target": 0.405,
     "cuda_toolkit": 0.41,
     "backends": 0.42,
     "device_lock": 0.45,

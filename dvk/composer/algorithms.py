@@ -33,6 +33,7 @@ from dvk.composer.ir.schedules.triton import (
 )
 from dvk.composer.ir.symint import power
 from dvk.records import BackendName
+from dvk.target import DEFAULT, Target
 
 Algorithms = dict[str, list[Schedule]]
 FEW = 5
@@ -59,15 +60,15 @@ MIN_LOOP = 8
 """Minimum row length, in elements, for which a loop pays."""
 
 
-def algorithms(kernel: Kernel, backend: BackendName) -> Algorithms:
+def algorithms(kernel: Kernel, backend: BackendName, target: Target = DEFAULT) -> Algorithms:
     """Map each algorithm to its schedules, the usual one first. Every pointwise, row and column kernel of more than a few elements has at
     least three."""
     if backend == "cpp":
-        found = _cpp(kernel)
+        found = _cpp(kernel, target)
     else:
         found = {"pointwise": _triton_pointwise, "product": _triton_products}.get(
             kernel.family, _triton_rows
-        )(kernel)
+        )(kernel, target)
     return {name: options for name, options in found.items() if options}
 
 
@@ -149,18 +150,18 @@ def _named(kernel: Kernel, options: Iterable[Schedule], backend: BackendName) ->
     return result
 
 
-def _triton_pointwise(kernel: Kernel) -> Algorithms:
-    options: list[Schedule] = [*triton_schedule.schedules(kernel)]
-    total = kernel.num_rows
+def _triton_pointwise(kernel: Kernel, target: Target) -> Algorithms:
+    options: list[Schedule] = [*triton_schedule.schedules(kernel, target)]
+    total, sms = kernel.num_rows, target.gpu.sms
     blocks = [b for b in (256, 512, 1024, 2048, 4096) if b <= max(power(total), 256)]
     options += [TritonFlat(block=b, warps=w) for b in blocks for w in (4, 8) if b >= 32 * w]
     if total > 1:
         options += [
             TritonStride(block=b, programs=p, warps=w)
-            for p in (132, 264, 528, 1056)
+            for p in (sms, 2 * sms, 4 * sms, 8 * sms)
             for b, w in ((1024, 4), (2048, 8), (512, 4))
             if b < 2 * power(total)
-        ] or [TritonStride(block=power(total), programs=132, warps=1)]
+        ] or [TritonStride(block=power(total), programs=sms, warps=1)]
     rows = [v for v in kernel.rows if v.size > 1]
     if len(rows) > 1:
         shapes = ((32, 32, 4), (4, 256, 4), (16, 64, 4), (64, 64, 8))
@@ -174,15 +175,16 @@ def _triton_pointwise(kernel: Kernel) -> Algorithms:
     return _named(kernel, options, "triton")
 
 
-def _triton_products(kernel: Kernel) -> Algorithms:
+def _triton_products(kernel: Kernel, target: Target) -> Algorithms:
     return {
-        name: options[:FEW] for name, options in _named(kernel, _products(kernel), "triton").items()
+        name: options[:FEW]
+        for name, options in _named(kernel, _products(kernel, target), "triton").items()
     }
 
 
-def _products(kernel: Kernel) -> list[MatmulSchedule]:
+def _products(kernel: Kernel, target: Target = DEFAULT) -> list[MatmulSchedule]:
     """Matmul schedules for training programs, the best guess first."""
-    form, options = form_of(kernel), matmul_schedule.ranked(kernel)
+    form, options = form_of(kernel), matmul_schedule.ranked(kernel, target)
     assert form is not None
     lines = min(form.sizes[1:]) * len(form.terms)
     return [o for o in options if isinstance(o, TritonProduct) or lines <= WRITTEN_OUT] or options
@@ -203,28 +205,31 @@ COLUMN_LOOPS = ((32, 32, 4), (64, 16, 4), (16, 64, 4), (128, 16, 8))
 """Rows at a time, elements of a row at a time, warps."""
 
 
-def _triton_rows(kernel: Kernel) -> Algorithms:
+def _triton_rows(kernel: Kernel, target: Target) -> Algorithms:
     length, rows = kernel.row_length, kernel.num_rows
     shapes = COLUMN_LOOPS if kernel.family == "column" else ROW_LOOPS
     usable = [s for s in shapes if s[1] < length] or [
         (s[0], 8, 1) for s in shapes[:1] if length > MIN_LOOP
     ]
-    options: list[Schedule] = [*triton_schedule.schedules(kernel), *_persistent(kernel)]
+    options: list[Schedule] = [
+        *triton_schedule.schedules(kernel, target),
+        *_persistent(kernel, target),
+    ]
     options += [TritonLooped(xblock=x, rblock=r, warps=w, evict=True) for x, r, w in usable[:4]]
     for x, r, w in usable[:3] if length >= 2 * MIN_LOOP else ():
-        programs = power(2 * triton_schedule.NUM_SMS // max(-(-rows // x), 1))
+        programs = power(2 * target.gpu.sms // max(-(-rows // x), 1))
         pieces = max(2, min(programs, power(max(length // r, 2)), 64))
         rblock = min(r, max(power(length) // pieces, 8))
         options.append(TritonSplit(xblock=x, rblock=rblock, splits=pieces, warps=w))
-    first = triton_schedule.default_schedule(kernel)
+    first = triton_schedule.default_schedule(kernel, target)
     every = [one for option in options for one in _onlines(kernel, option)]
     return _named(kernel, [first, *every], "triton")
 
 
-def _persistent(kernel: Kernel) -> list[TritonPersistent]:
+def _persistent(kernel: Kernel, target: Target) -> list[TritonPersistent]:
     """Schedules with whole rows in registers."""
     column, whole = kernel.family == "column", power(kernel.row_length)
-    most = triton_schedule.MAX_PERSISTENT
+    most = triton_schedule.persistent_elements(target.gpu)
     found: list[TritonPersistent] = []
     if whole * (16 if column else 1) > most:
         return found
@@ -275,9 +280,9 @@ def _cpp_name(kernel: Kernel, schedule: Schedule) -> str:
     return f"{words} looped" if loops.keep else f"{words} recomputed"
 
 
-def _cpp(kernel: Kernel) -> Algorithms:
-    options: list[Schedule] = [*cpp.schedules(kernel)]
-    base = cpp.default_loops(kernel)
+def _cpp(kernel: Kernel, target: Target) -> Algorithms:
+    options: list[Schedule] = [*cpp.schedules(kernel, target)]
+    base = cpp.default_loops(kernel, target.cpu)
     lane = kernel.rows[-1].size if kernel.rows else 1
     if kernel.family == "pointwise":
         options += [

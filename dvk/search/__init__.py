@@ -20,6 +20,7 @@ from dvk.config import Config
 from dvk.errors import ModelError
 from dvk.records import BackendName, Candidate, Skill, Task, Trace, Verdict
 from dvk.search.tunings import Known
+from dvk.target import DEFAULT, Target
 
 Proposals = Generator[list[Candidate], list["Verdict | None"], None]
 
@@ -46,6 +47,8 @@ class SearchProblem:
     """Takes the error that ended a model's part of a search that continues without it."""
     tunings: Known = field(default_factory=dict, compare=False, repr=False)
     """Schedule measurements of earlier searches on this machine, by class of kernels."""
+    target: Target = DEFAULT
+    """The device whose facts decide which schedules are worth measuring."""
 
 
 Strategy = Callable[[SearchProblem], Proposals]

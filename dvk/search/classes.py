@@ -111,7 +111,7 @@ def measurements(
     assert captured is not None
 
     def defaults(group: list[Kernel]) -> dict[str, PrintedSchedule]:
-        return {k.name: writer.default_schedule(k).printed() for k in group}
+        return {k.name: writer.default_schedule(k, problem.target).printed() for k in group}
 
     timed = [
         (structure(c), c.schedule, v.timing)

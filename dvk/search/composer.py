@@ -129,7 +129,7 @@ class Planner:
         Schedules that gained elsewhere come first, then the default and untried ones. Losing ones are left out, and if
         searches of several tasks have tried the class, all but the first few are.
         """
-        possible = [*codegen(self.problem.backend).schedules(kernel)]
+        possible = [*codegen(self.problem.backend).schedules(kernel, self.problem.target)]
         tuned = self.problem.tunings.get(class_of(kernel), ())
         known = {o: one for o in possible for one in tuned if one.schedule == o.printed()}
         gain = {o: known[o].gain if o in known else 1.0 for o in possible}

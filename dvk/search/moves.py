@@ -276,7 +276,11 @@ def algorithms_of(planner: Planner, kernel: Kernel) -> dict[str, list[Schedule]]
     backend = planner.problem.backend
     options = list(planner.options(kernel))
     if backend != "cuda" and kernel.family in PLAIN:
-        options += [option for some in algorithms(kernel, backend).values() for option in some]
+        options += [
+            option
+            for some in algorithms(kernel, backend, planner.problem.target).values()
+            for option in some
+        ]
     result: dict[str, list[Schedule]] = {}
     for option in options:
         schedules = result.setdefault(algorithm_of(kernel, option, backend), [])

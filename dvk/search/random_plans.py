@@ -29,7 +29,9 @@ def search(problem: SearchProblem) -> Proposals:
         for number in range(start, start + BATCH):
             recipes = (*always, *(r for r in optional if rng.random() < 0.5))
             kernels = planner.fused(recipes).ordered
-            plan = Plan(recipes, {k.name: rng.choice(writer.schedules(k)) for k in kernels})
+            plan = Plan(
+                recipes, {k.name: rng.choice(writer.schedules(k, problem.target)) for k in kernels}
+            )
             candidate = planner.candidate(plan, f"random {number}")
             if candidate.id not in seen:
                 seen.add(candidate.id)

@@ -16,6 +16,7 @@ from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.schedules.base import Schedule
+from dvk.target import DEFAULT, Target
 
 FORMS = {
     "add": "{0} + {1}",
@@ -94,7 +95,7 @@ class Torch(Backend, Codegen):
     def available(self) -> str | None:
         return None
 
-    def schedules(self, kernel: Kernel) -> list[Schedule]:
+    def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> list[Schedule]:
         return [Whole()]
 
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:

@@ -84,7 +84,7 @@ def test_texts_compile(name: str) -> None:
         made = [value.compiled for value in vars(module).values() if hasattr(value, "compiled")]
         assert made and re.search(
             r"ld\.global|cp\.async",
-            "".join(ptx(kernel, int(options[0]["warps"])) for kernel in made),
+            "".join(ptx(kernel, options[0].printed()["warps"]) for kernel in made),
         )
 
 

@@ -163,8 +163,8 @@ def test_a_schedule_is_left_out_only_where_it_surely_lost(module: SearchProblem)
     default, surely, perhaps, *others = planner.options(kernel)
     known = {
         class_of(kernel): (
-            TunedSchedule(dict(surely), 0.95, 1, 0.01),
-            TunedSchedule(dict(perhaps), 0.95, 1, 0.05),
+            TunedSchedule(surely.printed(), 0.95, 1, 0.01),
+            TunedSchedule(perhaps.printed(), 0.95, 1, 0.05),
         )
     }
     assert Planner(replace(module, tunings=known)).options(kernel) == [default, perhaps, *others]

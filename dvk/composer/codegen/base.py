@@ -13,6 +13,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.recurrence import Recurrence
 from dvk.composer.ir.schedules.base import Schedule, parse
 from dvk.errors import UsageError
+from dvk.target import DEFAULT, Target
 
 Inplace = Mapping[int, int]
 """Output index → index of the input that shares its memory, at the same offset in every element."""
@@ -70,8 +71,8 @@ class Codegen(ABC):
     has_recurrences: ClassVar[bool] = False
 
     @abstractmethod
-    def schedules(self, kernel: Kernel) -> Sequence[Schedule]:
-        """Ways to run a kernel that are worth measuring, the default first."""
+    def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[Schedule]:
+        """Ways to run a kernel that are worth measuring on a device, the default first."""
 
     @abstractmethod
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
@@ -87,9 +88,9 @@ class Codegen(ABC):
     def module(self, every: KernelSet) -> ModuleText:
         """Text that holds and loads all kernels of a drop-in."""
 
-    def default_schedule(self, kernel: Kernel) -> Schedule:
+    def default_schedule(self, kernel: Kernel, target: Target = DEFAULT) -> Schedule:
         """The default schedule."""
-        return self.schedules(kernel)[0]
+        return self.schedules(kernel, target)[0]
 
     def parse(self, printed: Mapping[str, Any], kernel: str = "") -> Schedule:
         """The schedule that a record holds.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dvk import crashes, registry, search
+from dvk import crashes, registry, search, target
 from dvk.agents import TaskContext, dialects, run_episodes, writers
 from dvk.agents.preparing import prepare
 from dvk.backbone import Backbone, TokenUsage
@@ -245,7 +245,13 @@ def play_strategy(
                 continue
             mine = SharedBackbone(backbone) if backbone is not None else None
             yield search.SearchProblem(
-                subject.task, subject.captured, subject.backend, skills, given, mine
+                subject.task,
+                subject.captured,
+                subject.backend,
+                skills,
+                given,
+                mine,
+                target=target.of_judge(given, subject.task.device),
             )
 
     yield from play(problems(), strategy, judging, limit=request.num_candidates)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
-from dvk import crashes, machine
+from dvk import crashes, machine, target
 from dvk.agents import TaskContext, dialects, selection
 from dvk.backbone.pause_gate import OutOfTime
 from dvk.backbone.recorded import RecordedBackbone
@@ -28,6 +29,7 @@ from dvk.search import Proposals, SearchProblem, Strategy, classes, tunings
 from dvk.search.tunings import Known, ObservedGain, Tunings
 from dvk.skills import Library, query_from_graph
 from dvk.skills.graphs import NUM_RANKED, QUERY_TERMS
+from dvk.target import Target
 
 FIRST_VERDICT_S = 30.0
 """Longest wait for the first verdict if budget_s is less: it includes starting the judge."""
@@ -135,6 +137,7 @@ class SearchSession:
             if (model := self.backbone) is not None:
                 model.clock, model.left = lambda: self.elapsed_s, lambda: self.left_s
                 model.on_ask = lambda number: live.asking(model.name, number)
+            known, device = self._known()
             problem = SearchProblem(
                 self.task,
                 self.captured,
@@ -144,7 +147,8 @@ class SearchSession:
                 self.backbone,
                 self.traces.append,
                 self._warned(live),
-                self._known(),
+                known,
+                device,
             )
             try:
                 self._feed(strategy(problem), live)
@@ -194,12 +198,12 @@ class SearchSession:
     def _keep(self, traceback: str) -> None:
         tracebacks.keep(self.run, self.folder.strip("/") or self.task.name, [traceback])
 
-    def _known(self) -> Known:
-        """This machine's knowledge of schedules of the graph's kernels; a resumed search has the knowledge it began with."""
+    def _known(self) -> tuple[Known, Target]:
+        """This machine's knowledge of schedules of the graph's kernels, and the device; a resumed search has what it began with."""
         if self.captured is None:
-            return {}
+            return {}, target.DEFAULT
         if before := self.run.read(self.folder + KNOWN):
-            return tunings.loaded(before[0])
+            return tunings.loaded(before[0]), target.loaded(before[1:])
         every = tuple(
             applicable(
                 self.captured.graph,
@@ -222,8 +226,10 @@ class SearchSession:
                 )
             ]
             known = {**classes.carried_over(same, first.observed), **known}
+        device = target.of_judge(self.config, self.task.device)
         self.run.append(self.folder + KNOWN, tunings.dumped(known))
-        return known
+        self.run.append(self.folder + KNOWN, asdict(device))
+        return known, device
 
     def _learn(self, problem: SearchProblem) -> None:
         """Record measurements of schedules for later searches."""

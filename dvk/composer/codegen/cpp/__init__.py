@@ -14,8 +14,10 @@ from dvk.composer.codegen.cpp import matmul, pooling, scan
 from dvk.composer.codegen.cpp.half_bits import as_bits
 from dvk.composer.codegen.cpp.render import KernelWriter
 from dvk.composer.codegen.cpp.scalar import prelude
+from dvk.composer.codegen.cpp.vectors import widths
 from dvk.composer.ir.loops import Kernel
-from dvk.composer.ir.schedules.cpp import CppForm, CppLoops, CppSchedule, Parallel, Width
+from dvk.composer.ir.schedules.cpp import CppForm, CppLoops, CppSchedule, Parallel
+from dvk.target import DEFAULT, Cpu, Target
 
 FLAGS = (
     "-O3",
@@ -43,7 +45,7 @@ LOAD = (
 )
 """Lines that compile and load the kernel's source."""
 
-SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel], list[CppSchedule]]] = {
+SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel, Cpu], list[CppSchedule]]] = {
     "window": pooling.schedules,
     "product": matmul.schedules,
     "scan": scan.schedules,
@@ -54,28 +56,26 @@ SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel], list[CppSchedule]]] = {
 __all__ = ["FLAGS", "LOAD", "default_schedule", "prelude", "render", "runtime", "schedules"]
 
 
-def default_schedule(kernel: Kernel) -> CppSchedule:
+def default_schedule(kernel: Kernel, target: Target = DEFAULT) -> CppSchedule:
     """The default schedule: what a person would write first."""
-    if kernel.family in SCHEDULES_BY_FAMILY:
-        return SCHEDULES_BY_FAMILY[kernel.family](kernel)[0]
-    return default_loops(kernel)
+    return schedules(kernel, target)[0]
 
 
-def default_loops(kernel: Kernel) -> CppLoops:
+def default_loops(kernel: Kernel, cpu: Cpu = DEFAULT.cpu) -> CppLoops:
     """The default loops over a pointwise, row or column kernel."""
     few_rows = kernel.family == "row" and kernel.num_rows < 4
     return CppLoops(
         parallel="inner" if few_rows else "rows",
         chunk=256 if kernel.family == "column" else 4096,
-        width=512,
+        width=widths(cpu)[0],
     )
 
 
-def schedules(kernel: Kernel) -> list[CppSchedule]:
+def schedules(kernel: Kernel, target: Target = DEFAULT) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
     if kernel.family in SCHEDULES_BY_FAMILY:
-        return SCHEDULES_BY_FAMILY[kernel.family](kernel)
-    first = default_loops(kernel)
+        return SCHEDULES_BY_FAMILY[kernel.family](kernel, target.cpu)
+    first = default_loops(kernel, target.cpu)
     options: list[CppSchedule] = [first]
     chunks = (
         (64, 256, 1024)
@@ -87,12 +87,11 @@ def schedules(kernel: Kernel) -> list[CppSchedule]:
     ways: tuple[Parallel, ...] = (first.parallel,)
     if kernel.family == "row" and kernel.num_rows < 64:
         ways = "rows", "inner"
-    widths: tuple[Width, ...] = (512, 256)
     options += [
         CppLoops(parallel=parallel, chunk=chunk, width=width)
         for parallel in ways
         for chunk in chunks
-        for width in widths
+        for width in widths(target.cpu)
     ]
     return list(dict.fromkeys(options))
 

@@ -11,6 +11,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule, expect
 from dvk.composer.ir.schedules.cpp import CPP, CppLoops, CppSchedule
 from dvk.composer.rewrites import huge_pages
+from dvk.target import DEFAULT, Target
 
 
 class Cpp(Codegen):
@@ -21,11 +22,8 @@ class Cpp(Codegen):
     has_families = True
     has_recurrences = True
 
-    def schedules(self, kernel: Kernel) -> Sequence[CppSchedule]:
-        return cpp.schedules(kernel)
-
-    def default_schedule(self, kernel: Kernel) -> CppSchedule:
-        return cpp.default_schedule(kernel)
+    def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[CppSchedule]:
+        return cpp.schedules(kernel, target)
 
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
         return cpp.render(kernel, expect(schedule, CppSchedule), dict(inplace or {}))

@@ -18,9 +18,11 @@ from dvk.composer.ir.conv_form import ConvForm, WindowDim, direct_form, needed, 
 from dvk.composer.ir.loops import Bound, Instr, Kernel
 from dvk.composer.ir.nodes import BYTES
 from dvk.composer.ir.schedules.cpp import CppDirect, Width
+from dvk.target import DEFAULT, Cpu
 
 STAGED = (6144, 24576)
-"""Elements of a buffer that fits in the L1 cache next to the results (24 KiB of floats), and in the L2 cache."""
+"""Elements of a buffer that fits in the L1 cache of 32 KiB next to the results (24 KiB of floats), and in the L2 cache of 256 KiB. Larger
+caches are no reason for larger buffers: the work of a band grows with them."""
 MOST_STAGED = 1 << 16
 """Elements beyond which a buffer exceeds a thread's stack (256 KiB of floats)."""
 MOST_SUMMED = 1024
@@ -48,22 +50,24 @@ HELD = (
 )
 """Source text that keeps a vector in its register, if the machine has such vectors: GCC would otherwise reload it for every multiplication.
 """
+TASKS_A_CORE = 2
+"""Number of tasks that keeps a core busy to the end."""
 MANY_TASKS = 8
-"""Number of tasks that keeps a few cores evenly busy."""
+"""Least number of tasks worth making."""
 
 
-def schedules(kernel: Kernel) -> list[CppDirect]:
+def schedules(kernel: Kernel, cpu: Cpu) -> list[CppDirect]:
     """The alternatives worth measuring, the best guess first; empty for a kernel of another form."""
     form = direct_form(kernel)
     if form is None or kernel.row_length > MOST_SUMMED:
         return []
     result: list[CppDirect] = []
-    for (outputs, lines, vectors), width, size in _tiles(form):
+    for (outputs, lines, vectors), width, size in _tiles(form, cpu):
         unit = vectors * _lanes(form, width)
         panel = min(PANEL, _up(form.lane.var.size, unit))
         while panel > SHORT_PANEL and _elements(form, lines, panel) > size:
             panel = _up(panel // 2, unit)
-        band = _band(form, lines, panel, size)
+        band = _band(form, lines, panel, size, max(TASKS_A_CORE * cpu.cores, MANY_TASKS))
         option = CppDirect(
             parallel="rows",
             outputs=outputs,
@@ -87,7 +91,7 @@ def _lanes(form: ConvForm, width: int) -> int:
     return width // 8 // BYTES[form.reduce.type]
 
 
-def _tiles(form: ConvForm) -> list[tuple[Tile, Width, int]]:
+def _tiles(form: ConvForm, cpu: Cpu) -> list[tuple[Tile, Width, int]]:
     """Tiles of about eight sums, which hide the latency of a multiply-add: ((outputs, lines, vectors), width, size of the buffer)."""
     lanes = _lanes(form, 256)
     tall, many = (
@@ -109,7 +113,11 @@ def _tiles(form: ConvForm) -> list[tuple[Tile, Width, int]]:
         return computed * max(1.0, 8 / sums) * (1 + 1 / sums)
 
     shapes = sorted(dict.fromkeys(shapes), key=cost)
-    small, large = STAGED
+    small, large = (
+        STAGED[0] * min(cpu.l1_bytes, DEFAULT.cpu.l1_bytes) // DEFAULT.cpu.l1_bytes,
+        STAGED[1],
+    )
+    large = large * min(cpu.l2_bytes, DEFAULT.cpu.l2_bytes) // DEFAULT.cpu.l2_bytes
     # The more outputs share the buffer's contents, the less its location matters.
     first, second = (small, large) if form.outputs is None else (large, small)
     found: list[tuple[Tile, Width, int]] = [
@@ -118,6 +126,8 @@ def _tiles(form: ConvForm) -> list[tuple[Tile, Width, int]]:
         (shapes[0], 256, second),
     ]
     halved = [(outputs, lines, vectors // 2) for outputs, lines, vectors in shapes if vectors > 1]
+    if cpu.vector_bits < 512:
+        return found
     return [*found, *((shape, 512, first) for shape in halved[:1])]
 
 
@@ -140,12 +150,12 @@ def _pitch(lane: WindowDim, panel: int) -> int:
     return panel + (lane.places - 1) * lane.dilation // lane.stride
 
 
-def _band(form: ConvForm, lines: int, panel: int, size: int) -> int:
+def _band(form: ConvForm, lines: int, panel: int, size: int, wanted: int) -> int:
     """Output rows of a task: as many as the buffer holds, few enough that all cores get tasks."""
     if form.band is None:
         return 1
     tasks = math.prod(v.size for v in form.outer) * -(-form.lane.var.size // panel)
-    most = max(form.band.var.size * tasks // MANY_TASKS, lines)
+    most = max(form.band.var.size * tasks // wanted, lines)
     band = _up(form.band.var.size, lines)
     while band > lines and (_elements(form, band, panel) > size or band > most):
         band -= lines

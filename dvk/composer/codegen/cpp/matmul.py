@@ -14,11 +14,13 @@ import math
 
 from dvk.composer.codegen.cpp import convolution
 from dvk.composer.codegen.cpp.scalar import REGISTER
+from dvk.composer.codegen.cpp.vectors import widths
 from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.matmul_form import form_of
 from dvk.composer.ir.schedules.cpp import CppProduct, CppSchedule, Form, Width
+from dvk.target import Cpu
 
 BLOCK = {"dot": 4096, "outer": 256}
 """Elements of k per run of partial sums; a vector has sixteen sums, an element of a panel one."""
@@ -34,7 +36,7 @@ SUMS = 16
 """Vectors of partial sums that a tile keeps in registers."""
 
 
-def schedules(kernel: Kernel) -> list[CppSchedule]:
+def schedules(kernel: Kernel, cpu: Cpu) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
     form = form_of(kernel)
     assert form is not None
@@ -54,14 +56,14 @@ def schedules(kernel: Kernel) -> list[CppSchedule]:
         forms.reverse()
     forms = forms or [("outer", 256)]
     first, usual = forms[0]
-    widths: tuple[Width, ...] = (512, 256)
-    found: list[tuple[Form, int, Width]] = [(f, p, w) for f, p in forms for w in widths]
-    found += [(first, usual // 4, 512), (first, usual * 4, 512)]
+    every = widths(cpu)
+    found: list[tuple[Form, int, Width]] = [(f, p, w) for f, p in forms for w in every]
+    found += [(first, usual // 4, every[0]), (first, usual * 4, every[0])]
     shortened = [
         CppProduct(form=form_, parallel="rows", panel=min(panel, column.size), width=width)
         for form_, panel, width in found
     ]
-    return [*convolution.schedules(kernel), *dict.fromkeys(shortened)]
+    return [*convolution.schedules(kernel, cpu), *dict.fromkeys(shortened)]
 
 
 def _loads(kernel: Kernel, id_: int) -> list[Affine]:

@@ -13,11 +13,13 @@ from dataclasses import replace
 from dvk.composer.codegen.cpp import convolution
 from dvk.composer.codegen.cpp.rows import accumulate
 from dvk.composer.codegen.cpp.scalar import inside
+from dvk.composer.codegen.cpp.vectors import widths
 from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.primitives import reduction
 from dvk.composer.ir.loops import Bound, Instr, Kernel, Ref
-from dvk.composer.ir.schedules.cpp import CppLoops, CppSchedule, Width
+from dvk.composer.ir.schedules.cpp import CppLoops, CppSchedule
+from dvk.target import Cpu
 
 MAX_UNROLLED = 32
 """Maximum window positions to unroll."""
@@ -126,22 +128,22 @@ def _open_lane(writer: CppWriter, start: str, stop: str) -> None:
         writer.put(f"const long {writer.names[writer.lane]} = lo + l;")
 
 
-def schedules(kernel: Kernel) -> list[CppSchedule]:
+def schedules(kernel: Kernel, cpu: Cpu) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
-    widths: tuple[Width, ...] = (512, 256)
+    every = widths(cpu)
     found = [
         CppLoops(parallel="rows", chunk=chunk, width=width)
         for chunk in (256, 1024)
-        for width in widths
+        for width in every
     ]
     if kernel.row_length <= MAX_UNROLLED and not any(i.bounds for i in kernel.instrs):
         # With a comparison at every position it would not be one vector loop. A window of a few positions ends before results kept in
         # memory pay.
         at = 0 if kernel.row_length <= 4 else 1
-        found[at:at] = [replace(one, unrolled=True) for one in found[:2]]
-    direct = convolution.schedules(kernel)
+        found[at:at] = [replace(one, unrolled=True) for one in found[: len(every)]]
+    direct = convolution.schedules(kernel, cpu)
     return [
         *direct,
         *found[: 2 if direct else None],
-        CppLoops(parallel="rows", chunk=4096, width=512, walk="strided"),
+        CppLoops(parallel="rows", chunk=4096, width=every[0], walk="strided"),
     ]

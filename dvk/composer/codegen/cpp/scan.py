@@ -12,11 +12,13 @@ from collections.abc import Iterable
 
 from dvk.composer.codegen.cpp.rows import larger
 from dvk.composer.codegen.cpp.scalar import REGISTER, identity
+from dvk.composer.codegen.cpp.vectors import widths
 from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.primitives import reduction
-from dvk.composer.ir.schedules.cpp import CppLoops, CppSchedule, Width
+from dvk.composer.ir.schedules.cpp import CppLoops, CppSchedule
+from dvk.target import Cpu
 
 BLOCK = 512
 """Elements of a row that are computed, scanned and used while they are in the L1 cache."""
@@ -28,21 +30,21 @@ LONG = 1 << 15
 """Minimum row length, in elements, for slices."""
 
 
-def schedules(kernel: Kernel) -> list[CppSchedule]:
+def schedules(kernel: Kernel, cpu: Cpu) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
-    widths: tuple[Width, ...] = (512, 256)
+    every = widths(cpu)
     if kernel.family == "scan_column":
         return [
             CppLoops(parallel="rows", chunk=chunk, width=width)
             for chunk in (1024, 256, 64)
-            for width in widths
+            for width in every
         ]
     result: list[CppSchedule] = [
-        CppLoops(parallel="rows", chunk=BLOCK, width=width) for width in widths
+        CppLoops(parallel="rows", chunk=BLOCK, width=width) for width in every
     ]
-    result.append(CppLoops(parallel="rows", chunk=4 * BLOCK, width=512))
+    result.append(CppLoops(parallel="rows", chunk=4 * BLOCK, width=every[0]))
     if kernel.num_rows < 16 and _splits(kernel):
-        pieces = CppLoops(parallel="inner", chunk=BLOCK, width=512)
+        pieces = CppLoops(parallel="inner", chunk=BLOCK, width=every[0])
         result.insert(0 if kernel.num_rows < 4 and kernel.row_length >= LONG else 1, pieces)
     return result
 

@@ -10,6 +10,7 @@ from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule, expect
 from dvk.composer.ir.schedules.cuda import CUDA, CudaLooped, CudaPersistent, CudaSchedule, CudaSplit
+from dvk.target import DEFAULT, Target
 
 
 class Cuda(Codegen):
@@ -17,11 +18,8 @@ class Cuda(Codegen):
 
     schedule_types = CUDA
 
-    def schedules(self, kernel: Kernel) -> Sequence[CudaSchedule]:
-        return cuda.schedules(kernel)
-
-    def default_schedule(self, kernel: Kernel) -> CudaSchedule:
-        return cuda.default_schedule(kernel)
+    def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[CudaSchedule]:
+        return cuda.schedules(kernel, target)
 
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
         return cuda.render(kernel, expect(schedule, CudaSchedule), dict(inplace or {}))

@@ -19,6 +19,7 @@ from dvk.composer.ir.schedules.triton import (
     TritonSkinny,
     TritonSplit,
 )
+from dvk.target import DEFAULT, Target
 
 
 class Triton(Codegen):
@@ -27,11 +28,8 @@ class Triton(Codegen):
     has_families = True
     schedule_types = TRITON
 
-    def schedules(self, kernel: Kernel) -> Sequence[TritonSchedule]:
-        return triton.schedules(kernel)
-
-    def default_schedule(self, kernel: Kernel) -> TritonSchedule:
-        return triton.default_schedule(kernel)
+    def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[TritonSchedule]:
+        return triton.schedules(kernel, target)
 
     def render(self, kernel: Kernel, schedule: Schedule, inplace: Inplace | None = None) -> str:
         return triton.render(kernel, expect(schedule, TritonSchedule), dict(inplace or {}))

@@ -1,7 +1,7 @@
 """Matmul schedules in Triton, ordered by a performance model of the GPU.
 
 A tile's time is the larger of its arithmetic and of fetching its operands from the L2 cache; tiles run in waves over the multiprocessors;
-device memory is read at least once. Numbers are for an H200; they order schedules, measurement decides.
+device memory is read at least once. The model orders schedules, measurement decides.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from dvk.composer.ir.nodes import BYTES
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSchedule, TritonSkinny
 from dvk.composer.ir.symint import power
+from dvk.target import DEFAULT, Gpu, Target
 
-NUM_SMS = 132
-GB_PER_S = 4400.0
-"""Achievable bandwidth of device memory."""
 L2_GB_PER_S = 40.0
-"""Bandwidth from L2 to one multiprocessor."""
+"""Bandwidth from L2 to one multiprocessor: of an H200; cards since the A100 differ little."""
 LAUNCH_US = 4.0
 """Cost of a second function."""
 MAX_SHORT = 16
@@ -33,10 +31,18 @@ MAX_SUMS = 1 << 14
 MAX_TILES = 7
 """Number of different tiles among the alternatives."""
 MAX_OPTIONS = 10
-GFLOPS = {"half": 6000.0, "tf32": 2800.0, "tf32x3": 800.0, "float32": 320.0, "float64": 60.0}
-"""Arithmetic rate of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores. With this rate and
-`EFFICIENCY`, `tf32x3` reaches nearly 600 on an H200 for operands aligned to 16 bytes, memory and waves included; for other operands it is
-below `float32`."""
+H200_GFLOPS = {"half": 6000.0, "tf32": 2800.0, "tf32x3": 800.0, "float32": 320.0, "float64": 60.0}
+GFLOPS = {
+    (8, 0): {"half": 2300.0, "tf32": 1100.0, "tf32x3": 310.0, "float32": 110.0, "float64": 21.0},
+    (8, 6): {"half": 680.0, "tf32": 320.0, "tf32x3": 90.0, "float32": 270.0, "float64": 2.0},
+    (8, 9): {"half": 1000.0, "tf32": 480.0, "tf32x3": 140.0, "float32": 400.0, "float64": 2.4},
+    (9, 0): H200_GFLOPS,
+}
+"""Compute capability → arithmetic rate of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores.
+
+Measured on an H200; of other cards (A100, RTX 3090, RTX 4090) the vendor's peaks times the share that an H200 reaches of its own. With
+this rate and `EFFICIENCY`, `tf32x3` reaches nearly 600 on an H200 for operands aligned to 16 bytes, memory and waves included; for other
+operands it is below `float32`."""
 SKINNY_GFLOPS = 200.0
 LIBRARY = 0.8
 """Time of a library's matmul, relative to Triton's for the same arithmetic."""
@@ -110,11 +116,12 @@ class MatmulWork:
     width: int
     """Bytes of an operand's element."""
     num_bytes: float
+    gpu: Gpu
 
 
-def schedules(kernel: Kernel) -> list[TritonSchedule]:
+def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
-    work = _work(kernel)
+    work = _work(kernel, gpu)
     kind, options = work.kind, _ranked(work)
     # Options that differ in splits alone are neighbours: list each tile once before any tile twice.
     counts: Counter[MatmulSchedule] = Counter()
@@ -130,12 +137,12 @@ def schedules(kernel: Kernel) -> list[TritonSchedule]:
         (
             o
             for o in kept
-            if isinstance(o, TritonProduct) and o.splits == 1 and _programs(work, o) > 2 * NUM_SMS
+            if isinstance(o, TritonProduct) and o.splits == 1 and _programs(work, o) > 2 * gpu.sms
         ),
         None,
     )
     if walking is not None and kind != "float64":
-        kept.insert(2, replace(walking, programs=NUM_SMS))
+        kept.insert(2, replace(walking, programs=gpu.sms))
     return [*kept]
 
 
@@ -143,9 +150,9 @@ def _is_threefold(option: MatmulSchedule) -> bool:
     return isinstance(option, TritonProduct) and bool(option.dot)
 
 
-def ranked(kernel: Kernel) -> list[MatmulSchedule]:
+def ranked(kernel: Kernel, target: Target = DEFAULT) -> list[MatmulSchedule]:
     """All alternatives whose programs make one tile each, the best guess first."""
-    return _ranked(_work(kernel))
+    return _ranked(_work(kernel, target.gpu))
 
 
 def _ranked(work: MatmulWork) -> list[MatmulSchedule]:
@@ -159,10 +166,10 @@ def pays(chosen: Iterable[tuple[Kernel, Schedule]]) -> bool:
     the other seven.
 
     Args:
-        chosen: kernels with their schedules.
+        chosen: kernels with their schedules, on the default target: texts to learn from must not depend on the machine.
     """
     saved = [
-        _library_us(work := _work(kernel)) - _us(work, schedule)
+        _library_us(work := _work(kernel, DEFAULT.gpu)) - _us(work, schedule)
         for kernel, schedule in chosen
         if isinstance(schedule, TritonProduct | TritonSkinny)
     ]
@@ -178,11 +185,11 @@ def _library_us(work: MatmulWork) -> float:
     return (
         LIBRARY * min(_us(work, option) for option in plain)
         + LAUNCH_US / 2
-        + 2e-3 * results / GB_PER_S
+        + 2e-3 * results / work.gpu.gb_per_s
     )
 
 
-def _work(kernel: Kernel) -> MatmulWork:
+def _work(kernel: Kernel, gpu: Gpu) -> MatmulWork:
     form = form_of(kernel)
     assert form is not None
     dtype = form.dtype
@@ -195,6 +202,7 @@ def _work(kernel: Kernel) -> MatmulWork:
         int(kernel.row_length),
         BYTES[dtype],
         float(int(kernel.num_bytes)),
+        gpu,
     )
 
 
@@ -215,7 +223,10 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
         too_tall = rows > 16 and rows >= 2 * power(ups)
         too_wide = columns > 32 and columns >= 2 * power(sides)
         many = rows * columns * work.sums > MAX_SUMS // 4 * warps
-        if not (too_tall or too_wide or many or (splits > 1 and work.depth < 4 * splits * depth)):
+        buffers = (rows + columns) * depth * work.width * stages
+        too_large = buffers > work.gpu.shared_bytes_per_block
+        short = splits > 1 and work.depth < 4 * splits * depth
+        if not (too_tall or too_wide or many or too_large or short):
             yield TritonProduct(
                 rows=rows,
                 columns=columns,
@@ -255,6 +266,7 @@ def _programs(work: MatmulWork, option: MatmulSchedule) -> int:
 def _us(work: MatmulWork, option: MatmulSchedule) -> float:
     """Modelled time in microseconds."""
     batch, ups, sides = work.sizes
+    gpu = work.gpu
     splits, programs = option.splits, _programs(work, option)
     length = -(-work.depth // splits)
     if isinstance(option, TritonSkinny):
@@ -266,16 +278,16 @@ def _us(work: MatmulWork, option: MatmulSchedule) -> float:
         tall, flat = option.rows, option.columns
         size = tall * flat
         kind = option.dot or work.kind
-        rate = GFLOPS[kind] * size / (size + EFFICIENCY[kind])
+        rate = GFLOPS.get(gpu.capability, H200_GFLOPS)[kind] * size / (size + EFFICIENCY[kind])
         together = min(max(2.0**15 / (size * work.sums), 1.0), 8.0)
-    waves = math.ceil(programs / (NUM_SMS * together))
-    busy = min(together, programs / NUM_SMS) if waves == 1 else together
+    waves = math.ceil(programs / (gpu.sms * together))
+    busy = min(together, programs / gpu.sms) if waves == 1 else together
     arithmetic = 2e-3 * tall * flat * length * work.sums * max(busy, 1.0) / rate
     fetched = 1e-3 * (tall + flat * work.sums) * length * work.width * max(busy, 1.0) / L2_GB_PER_S
-    streamed = work.num_bytes * 1e-3 / (GB_PER_S * min(1.0, programs / (2.0 * NUM_SMS)))
+    streamed = work.num_bytes * 1e-3 / (gpu.gb_per_s * min(1.0, programs / (2.0 * gpu.sms)))
     partial = (
         0.0
         if splits == 1
-        else LAUNCH_US + 8e-3 * splits * work.sums * batch * ups * sides / GB_PER_S
+        else LAUNCH_US + 8e-3 * splits * work.sums * batch * ups * sides / gpu.gb_per_s
     )
     return max(waves * max(arithmetic, fetched), streamed) + partial

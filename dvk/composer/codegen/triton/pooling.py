@@ -19,19 +19,19 @@ from dvk.composer.ir.schedules.triton import (
     TritonWindowTile,
 )
 from dvk.composer.ir.symint import power
+from dvk.target import Gpu
 
 MAX_UNROLLED = 32
 """Maximum window positions to unroll: more are slow to compile."""
 MIN_TILE = 32
 """Contiguous outputs that fill a run of a tile."""
-NUM_SMS = 132
 
 
-def schedules(kernel: Kernel) -> list[TritonSchedule]:
+def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
     total = kernel.num_rows
     unroll = kernel.row_length <= MAX_UNROLLED
-    block = min(max(power(total // (8 * NUM_SMS)), 64), 256)
+    block = min(max(power(total // (8 * gpu.sms)), 64), 256)
     shapes = (
         (block, block // 64),
         (2 * block, block // 32),

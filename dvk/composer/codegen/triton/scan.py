@@ -21,25 +21,25 @@ from dvk.composer.ir.schedules.triton import (
     TritonSchedule,
 )
 from dvk.composer.ir.symint import leaves_rest, power
+from dvk.target import Gpu
 
-NUM_SMS = 132
 MAX_WHOLE = 8192
 """Longest row that is scanned at once."""
 ScanSchedule = TritonScan | TritonScanLoop | TritonScanWalk | TritonScanSplit
 
 
-def schedules(kernel: Kernel) -> list[TritonSchedule]:
+def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
-    return _across(kernel) if kernel.family == "scan_column" else _along(kernel)
+    return (_across if kernel.family == "scan_column" else _along)(kernel, gpu)
 
 
-def _along(kernel: Kernel) -> list[TritonSchedule]:
+def _along(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     whole = power(length)
     found: list[TritonSchedule] = []
     if whole <= MAX_WHOLE:
         x = 1
-        while x * whole < 1024 and rows // (2 * x) >= 2 * NUM_SMS:
+        while x * whole < 1024 and rows // (2 * x) >= 2 * gpu.sms:
             x *= 2
         warps = min(max(x * whole // 512, 1), 8)
         found = [
@@ -48,10 +48,10 @@ def _along(kernel: Kernel) -> list[TritonSchedule]:
         ]
     shapes = ((2048, 4), (4096, 8), (1024, 4), (8192, 16))
     loops = [TritonScanLoop(xblock=1, rblock=r, warps=w) for r, w in shapes if r < length]
-    if rows < NUM_SMS and length >= 4096 and _may_split(kernel):
+    if rows < gpu.sms and length >= 4096 and _may_split(kernel):
         splits = []
         for share, r, warps in ((2, 2048, 4), (4, 1024, 4), (1, 4096, 8)):
-            pieces = min(power(share * NUM_SMS // rows), 1024)
+            pieces = min(power(share * gpu.sms // rows), 1024)
             while pieces > 2 and pieces * r > length:
                 pieces //= 2
             splits.append(
@@ -67,9 +67,9 @@ def _along(kernel: Kernel) -> list[TritonSchedule]:
     return [*found, *(loops[:2] if found else loops)]
 
 
-def _across(kernel: Kernel) -> list[TritonSchedule]:
+def _across(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     rows = kernel.num_rows
-    block = min(max(power(rows // (2 * NUM_SMS)), 32), 256)
+    block = min(max(power(rows // (2 * gpu.sms)), 32), 256)
     walks = [
         TritonScanWalk(block=b, warps=max(b // 32, 1))
         for b in dict.fromkeys((block, 2 * block, max(block // 2, 32)))
@@ -79,7 +79,7 @@ def _across(kernel: Kernel) -> list[TritonSchedule]:
         for x, r, w in ((32, 32, 4), (16, 64, 4), (8, 128, 4), (32, 64, 8))
         if r < 2 * kernel.row_length
     ]
-    return [*walks, *loops] if rows >= 64 * NUM_SMS else [*loops[:3], *walks]
+    return [*walks, *loops] if rows >= 64 * gpu.sms else [*loops[:3], *walks]
 
 
 def _may_split(kernel: Kernel) -> bool:

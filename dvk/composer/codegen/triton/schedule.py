@@ -1,6 +1,6 @@
 """The ways to cut a kernel into Triton programs that are worth measuring (`dvk.composer.ir.schedules.triton`), and the axes of each.
 
-Numbers are for a GPU of about 132 SMs; measurement decides.
+Measurement decides between them.
 """
 
 from __future__ import annotations
@@ -28,19 +28,16 @@ from dvk.composer.ir.schedules.triton import (
     TritonWindowTile,
 )
 from dvk.composer.ir.symint import leaves_rest, pow2, power
+from dvk.target import DEFAULT, Gpu, Target
 
-NUM_SMS = 132
-"""Streaming multiprocessors of an H100 or H200: fewer programs than this leave some idle."""
-MAX_PERSISTENT = 1 << 15
-"""Values of one tile that registers can hold: 32 of 4 bytes per thread with 1024 threads."""
 NARROW = 16
 """Minimum extent of a variable that gets a separate tile axis."""
 SMALL = 1 << 22
-"""Elements processed in about the time of a launch; below, the number of launches decides."""
+"""Elements that the default GPU processes in about the time of a launch; below, the number of launches decides."""
 MAX_OPTIONS = 12
 
 
-SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel], list[TritonSchedule]]] = {
+SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel, Gpu], list[TritonSchedule]]] = {
     "window": pooling.schedules,
     "product": matmul_schedule.schedules,
     "scan": scan.schedules,
@@ -49,21 +46,22 @@ SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel], list[TritonSchedule]]] = {
 """Kernel families that list their schedules themselves."""
 
 
-def default_schedule(kernel: Kernel) -> TritonSchedule:
+def default_schedule(kernel: Kernel, target: Target = DEFAULT) -> TritonSchedule:
     """The default schedule: what a person would write first."""
-    return schedules(kernel)[0]
+    return schedules(kernel, target)[0]
 
 
-def schedules(kernel: Kernel) -> list[TritonSchedule]:
+def schedules(kernel: Kernel, target: Target = DEFAULT) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
+    gpu = target.gpu
     if kernel.family == "pointwise":
-        found = _pointwise(kernel)
+        found = _pointwise(kernel, gpu)
     elif kernel.family in SCHEDULES_BY_FAMILY:
-        found = SCHEDULES_BY_FAMILY[kernel.family](kernel)
+        found = SCHEDULES_BY_FAMILY[kernel.family](kernel, gpu)
     elif kernel.family == "row":
-        found = _row(kernel)
+        found = _row(kernel, gpu)
     else:
-        found = _column(kernel)
+        found = _column(kernel, gpu)
     if kernel.reduced and online_pair(kernel) is not None:
         found = [replace(o, online=True) if isinstance(o, TritonSplit) else o for o in found]
     return list(dict.fromkeys(found))[:MAX_OPTIONS]
@@ -164,12 +162,12 @@ def _tile_variables(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], t
 # ------------------------------------------------------------------ pointwise
 
 
-def _pointwise(kernel: Kernel) -> list[TritonSchedule]:
+def _pointwise(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     rows = [v for v in kernel.rows if v.size > 1]
     total = kernel.num_rows
     widest = max((_width(b.dtype) for b in (*kernel.inputs, *kernel.outputs)), default=4)
     # 16 bytes a thread and access is the widest load; small problems need many small programs instead.
-    block = min(max(power(total // (4 * NUM_SMS)), 128), 1024 if widest >= 4 else 2048)
+    block = min(max(power(total // (4 * gpu.sms)), 128), 1024 if widest >= 4 else 2048)
     flat: list[TritonFlat] = [
         _flat(block),
         _flat(max(block // 2, 128)),
@@ -230,14 +228,20 @@ def _live(kernel: Kernel) -> int:
     return max(len(full), 1) * (2 if wide else 1)
 
 
-def _row(kernel: Kernel) -> list[TritonSchedule]:
+def persistent_elements(gpu: Gpu) -> int:
+    """Values of one tile that registers can hold: half of a multiprocessor's, 32 of 4 bytes a thread with 1024 threads."""
+    return gpu.registers_per_sm // 2
+
+
+def _row(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     whole = power(length)
     found: list[TritonSchedule] = []
-    if whole * min(_live(kernel), 4) <= MAX_PERSISTENT * 2 and whole <= MAX_PERSISTENT:
+    most = persistent_elements(gpu)
+    if whole * min(_live(kernel), 4) <= most * 2 and whole <= most:
         # About 8 to 32 elements per thread; short rows share a program so that it has work for four warps.
         xblock = 1
-        while xblock * whole < 1024 and rows // (2 * xblock) >= 2 * NUM_SMS:
+        while xblock * whole < 1024 and rows // (2 * xblock) >= 2 * gpu.sms:
             xblock *= 2
         warps = min(max(xblock * whole // 512, 1), 16) if whole < 16384 else 16
         found.append(_persistent(xblock, warps))
@@ -264,19 +268,19 @@ def _row(kernel: Kernel) -> list[TritonSchedule]:
                 if online:
                     loops.append(_looped(1, rblock, warps, online=True))
                 loops.append(_looped(1, rblock, warps))
-    splits = _splits(rows, length)
-    if rows < NUM_SMS and length > 8192 and splits:
+    splits = _splits(rows, length, gpu)
+    if rows < gpu.sms and length > 8192 and splits:
         # If a whole row fits, one launch with idle SMs usually beats two launches (8 us of host time each).
         return [*found[:2], *splits[:4], *found[2:4], *loops[:2], *splits[4:]]
     return [*found, *loops, *splits[:2]]
 
 
-def _column(kernel: Kernel) -> list[TritonSchedule]:
+def _column(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     whole = power(length)
     found: list[TritonSchedule] = []
     for xblock in (32, 16, 64, 8):
-        if whole * xblock * min(_live(kernel), 2) <= MAX_PERSISTENT // 2:
+        if whole * xblock * min(_live(kernel), 2) <= persistent_elements(gpu) // 2:
             warps = min(max(whole * xblock // 512, 1), 16)
             found += [_persistent(xblock, warps), _persistent(xblock, min(2 * warps, 16))]
     shapes = ((32, 32, 4), (64, 16, 4), (64, 32, 8), (32, 64, 8), (128, 16, 8), (16, 128, 8))
@@ -284,19 +288,19 @@ def _column(kernel: Kernel) -> list[TritonSchedule]:
     if online_pair(kernel) is not None:
         loops = [option for loop in loops for option in (replace(loop, online=True), loop)]
     splits = []
-    if length >= 128 and rows < 256 * NUM_SMS:
+    if length >= 128 and rows < 256 * gpu.sms:
         shares = ((64, 32, 8), (32, 64, 8), (128, 16, 8), (64, 32, 16), (128, 32, 4), (16, 128, 8))
         most = _most_pieces(kernel)
         for xblock, rblock, programs in shares if most < length else shares[:-1]:
-            pieces = max(2, power(programs * NUM_SMS // max(-(-rows // xblock), 1)))
+            pieces = max(2, power(programs * gpu.sms // max(-(-rows // xblock), 1)))
             while pieces > 2 and (pieces * rblock > length or pieces > most):
                 pieces //= 2
             splits.append(_split(xblock, rblock, pieces, 8))
         if most < length:  # the widest blocks that still keep all SMs busy
-            splits.sort(key=lambda s: s.splits * -(-rows // s.xblock) < 3 * NUM_SMS // 2)
-    if found and rows * length <= SMALL:
+            splits.sort(key=lambda s: s.splits * -(-rows // s.xblock) < 3 * gpu.sms // 2)
+    if found and rows * length <= SMALL * gpu.gb_per_s / DEFAULT.gpu.gb_per_s:
         return [*found[:4], *splits[:3], *loops[:4]]
-    if rows < 64 * NUM_SMS and length >= 1024 and splits:
+    if rows < 64 * gpu.sms and length >= 1024 and splits:
         return [*splits[:4], *loops[:3], *found[:2], *splits[4:]]
     # One pass streams best in small tiles; several passes over the same data are better kept in registers.
     single = kernel.num_stages == 2 and all(
@@ -318,14 +322,14 @@ def _most_pieces(kernel: Kernel) -> int:
     return max(2, math.isqrt(kernel.row_length // 4))
 
 
-def _splits(rows: int, length: int) -> list[TritonSplit]:
+def _splits(rows: int, length: int, gpu: Gpu) -> list[TritonSplit]:
     """Number of slices with which all rows together make a few programs per SM."""
-    if rows >= 4 * NUM_SMS or length < 2048:
+    if rows >= 4 * gpu.sms or length < 2048:
         return []
     options = []
     shares = ((8, 2048, 8), (4, 1024, 4), (8, 1024, 4), (4, 2048, 8), (16, 1024, 4), (2, 4096, 8))
     for programs, rblock, warps in shares:
-        pieces = power(programs * NUM_SMS // rows)
+        pieces = power(programs * gpu.sms // rows)
         while pieces > 2 and (pieces * rblock > length or pieces > 2048):
             pieces //= 2
         if pieces >= 2 and rblock <= length:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from typing import (
     Annotated,
     Any,
@@ -69,7 +68,7 @@ class Schedule:
     def printed(self) -> PrintedSchedule:
         """Keys and values as JSON, in the order of the fields."""
         found: PrintedSchedule = {}
-        for name, default in _defaults(type(self)):
+        for name, default in _fields(type(self)).defaults.items():
             value = getattr(self, name)
             if value != default or (name == self.tag and value):
                 found[name] = value
@@ -80,7 +79,7 @@ class Schedule:
         found = self.printed()
         return [
             f"`{name}` is {value!r}: it must be {_spelled(hint)}"
-            for name, hint in _hints(type(self)).items()
+            for name, hint in _fields(type(self)).hints.items()
             if name in found and not _is_legal(value := found[name], hint)
         ]
 
@@ -121,9 +120,9 @@ def parse(kinds: Sequence[type[Schedule]], printed: Mapping[str, Any], kernel: s
     of = f"the schedule of {kernel}" if kernel else "a schedule"
     tag = kinds[0].tag
     chosen = printed.get(tag, "")
-    fitting = [kind for kind in kinds if chosen in _tags(kind)]
+    fitting = [kind for kind in kinds if chosen in _fields(kind).tags]
     if not fitting:
-        known = dict.fromkeys(t for kind in kinds for t in _tags(kind) if t)
+        known = dict.fromkeys(t for kind in kinds for t in _fields(kind).tags if t)
         raise UsageError(
             f"{of} has {f'an unknown `{tag}`: {chosen!r}' if tag in printed else f'no `{tag}`'}",
             f"choose {', '.join(known)}",
@@ -134,7 +133,7 @@ def parse(kinds: Sequence[type[Schedule]], printed: Mapping[str, Any], kernel: s
         keys = ", ".join(f"`{key}`" for key in unknown or missing)
         raise UsageError(
             f"{of} {'has unknown keys' if unknown else 'lacks'}: {keys}",
-            f"its keys are {', '.join(_hints(kind))}",
+            f"its keys are {', '.join(_fields(kind).hints)}",
         )
     schedule = kind(**printed)
     if wrong := schedule.wrong():
@@ -144,26 +143,30 @@ def parse(kinds: Sequence[type[Schedule]], printed: Mapping[str, Any], kernel: s
 
 def _misfits(kind: type[Schedule], printed: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Keys that are missing, and keys that are unknown."""
-    defaults = dict(_defaults(kind))
+    defaults = _fields(kind).defaults
     missing = [name for name, default in defaults.items() if default is MISSING]
     return [n for n in missing if n not in printed], [k for k in printed if k not in defaults]
 
 
-@cache
-def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
-    return tuple((f.name, f.default) for f in fields(kind))
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind, include_extras=True)
-    return {name: hints[name] for name, _ in _defaults(kind)}
-
-
-@cache
-def _tags(kind: type) -> tuple[Any, ...]:
+class _Fields(NamedTuple):
+    defaults: dict[str, Any]
+    """By key; MISSING if there is none."""
+    hints: dict[str, Any]
+    tags: tuple[Any, ...]
     """Legal values of the tag."""
-    return get_args(_hints(kind)[kind.tag])
+
+
+_known: dict[type[Schedule], _Fields] = {}
+"""By class: annotations are slow to evaluate."""
+
+
+def _fields(kind: type[Schedule]) -> _Fields:
+    if kind not in _known:
+        defaults = {field.name: field.default for field in fields(kind)}
+        hints = get_type_hints(kind, include_extras=True)
+        tags = get_args(hints[kind.tag])
+        _known[kind] = _Fields(defaults, {name: hints[name] for name in defaults}, tags)
+    return _known[kind]
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
