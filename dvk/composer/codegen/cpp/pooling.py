@@ -16,8 +16,8 @@ from dvk.composer.codegen.cpp.scalar import inside
 from dvk.composer.codegen.cpp.vectors import widths
 from dvk.composer.codegen.cpp.writer import CppWriter
 from dvk.composer.ir.affine import Affine, Var
-from dvk.composer.ir.primitives import reduction
 from dvk.composer.ir.loops import Bound, Instr, Kernel, Ref
+from dvk.composer.ir.primitives import reduction
 from dvk.composer.ir.schedules.cpp import CppLoops, CppSchedule
 from dvk.target import Cpu
 
