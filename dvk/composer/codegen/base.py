@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from dvk import backends, registry
 from dvk.composer.ir.loops import Kernel
@@ -53,6 +53,44 @@ class ModuleText:
     runtime: str = ""
     load: Sequence[str] = ()
     header: str = "import torch"
+
+
+class DeviceFunction(Protocol):
+    """A function of a kernel that runs on a GPU."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def params(self) -> Sequence[str]:
+        """`a0`… for inputs, `o0`… for outputs, `part_float32`… for buffers between functions."""
+
+
+def launch_lines(
+    kernel: Kernel,
+    functions: tuple[Sequence[DeviceFunction], Mapping[str, int]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    prefix: str,
+) -> list[str]:
+    """Python lines that run a kernel's functions on tensors; outputs exist already, partial results are allocated here.
+
+    Args:
+        functions: in launch order, and the buffers between them (type → elements).
+        inputs, outputs: names of the tensors.
+        prefix: of the launcher's name.
+    """
+    parts, buffers = functions
+    names = {
+        **{f"a{n}": name for n, name in enumerate(inputs)},
+        **{f"o{n}": name for n, name in enumerate(outputs)},
+    }
+    lines = []
+    for kind, count in buffers.items():
+        names[f"part_{kind}"] = part = f"_{kernel.name}_{kind}"
+        lines.append(f"{part} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
+    lines.extend(f"{prefix}{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
+    return lines
 
 
 class Codegen(ABC):

@@ -99,7 +99,7 @@ class KernelWriter(CppWriter):
             looped = [r for r in reduces if r not in constant and not self._in_pair(r)]
             if self.pair is not None and self.pair.first in reduces:
                 one_pass(self, self.pair)
-            stores = self._element_stores(stage)
+            stores = self.element_stores(stage)
             if looped or stores:
                 self._pass(self.closure(self.targets(stage)), looped, stores, chunk)
                 self.done.update(i.id for i in self.closure(self.targets(stage)))

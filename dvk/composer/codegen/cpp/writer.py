@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dvk.composer.codegen.analysis.c_source import CSource
 from dvk.composer.codegen.analysis.online import online_pair
 from dvk.composer.codegen.cpp.centred import centres
 from dvk.composer.codegen.cpp.scalar import (
@@ -35,7 +36,7 @@ SERIAL_BELOW = 1 << 13
 """Elements below which starting threads costs more than it saves (a parallel region takes about 5 µs)."""
 
 
-class CppWriter:
+class CppWriter(CSource):
     """The source of one kernel under a schedule."""
 
     buffer = "s"
@@ -48,10 +49,8 @@ class CppWriter:
     """Reading one takes some ten operations: worth keeping for the next pass over a row."""
 
     def __init__(self, kernel: Kernel, schedule: CppForm, inplace: dict[int, int]):
-        self.k, self.schedule, self.inplace = kernel, schedule, inplace
-        self.lines: list[str] = []
-        self.names = {v: f"i{n}" for n, v in enumerate((*kernel.rows, *kernel.reduced))}
-        self.depth = 0
+        super().__init__(kernel)
+        self.schedule, self.inplace = schedule, inplace
         # The variable that SIMD runs over: the fastest reduced one, or the fastest row variable.
         self.rows = kernel.family == "row" or schedule.strided
         pool = kernel.reduced if self.rows else kernel.rows
@@ -72,26 +71,13 @@ class CppWriter:
             centres(kernel) if self.centres and (self.rows or self.k.family == "column") else {}
         )
         """Means that are computed around the row's first element, and their sums, by index."""
-        self.done: set[int] = set()
         self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
         """The range of the lane in the current loop."""
-        self.kept: set[int] = set()
 
     @property
     def loops(self) -> CppLoops:
         """The schedule of a kernel that is neither a matmul nor a direct convolution."""
         return expect(self.schedule, CppLoops)
-
-    def put(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
-    def open(self, text: str) -> None:
-        self.put(f"{text} {{".lstrip())
-        self.depth += 1
-
-    def close(self) -> None:
-        self.depth -= 1
-        self.put("}")
 
     def params(self) -> str:
         """Parameters; `restrict` is omitted for those that share memory with another."""
@@ -158,13 +144,6 @@ class CppWriter:
     def _in_pair(self, reduce: Instr) -> bool:
         return self.pair is not None and reduce in (self.pair.first, self.pair.second)
 
-    def _element_stores(self, stage: int) -> list[Any]:
-        return [
-            s
-            for s in self.k.stores
-            if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage
-        ]
-
     def targets(self, stage: int) -> list[int]:
         """Element-level values that the pass of a stage computes."""
         k = self.k
@@ -176,22 +155,9 @@ class CppWriter:
         reduced = [ref_of(i.args[0]) for i in reduces]
         return [
             t
-            for t in [*reduced, *(s.value for s in self._element_stores(stage))]
+            for t in [*reduced, *(s.value for s in self.element_stores(stage))]
             if not k.is_row_value(k.instrs[t])
         ]
-
-    def closure(self, targets: list[int]) -> list[Instr]:
-        """Element-level instructions that the targets need, up to values kept from an earlier pass."""
-        needed: set[int] = set()
-        pending = list(targets)
-        while pending:
-            instr = self.k.instrs[pending.pop()]
-            if instr.id in needed or self.k.is_row_value(instr):
-                continue
-            needed.add(instr.id)
-            if instr.id not in self.kept or instr.id not in self.done:
-                pending.extend(a.id for a in instr.args if isinstance(a, Ref))
-        return [i for i in self.k.instrs if i.id in needed]
 
     def start(self, r: Instr, chunk: int) -> None:
         """Declare a reduction's results over a slice of the lane."""
@@ -246,11 +212,6 @@ class CppWriter:
             position = position + Affine.build({var: step})
             step *= var.size
         return position
-
-    def offset(self, offset: Affine) -> str:
-        """An index as source text."""
-        parts = [f"{self.names[v]} * {c}" if c != 1 else self.names[v] for v, c in offset.terms]
-        return " + ".join(parts + ([str(offset.const)] if offset.const else [])) or "0"
 
     def arg(self, arg: Argument, want: str) -> str:
         """An operand converted to the compute type."""

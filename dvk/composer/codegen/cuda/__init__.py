@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dvk.composer.codegen.base import launch_lines
 from dvk.composer.codegen.cuda.forms import pointwise, split, whole
 from dvk.composer.codegen.cuda.scalar import PRELUDE
 from dvk.composer.codegen.cuda.schedule import default_schedule, schedules
@@ -55,20 +56,8 @@ def render(kernel: Kernel, schedule: CudaSchedule, inplace: dict[int, int] | Non
 def launch(
     kernel: Kernel, schedule: CudaSchedule, inputs: list[str], outputs: list[str]
 ) -> list[str]:
-    """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
-    parts, buffers = functions(kernel, schedule)
-    names = {
-        **{f"a{n}": name for n, name in enumerate(inputs)},
-        **{f"o{n}": name for n, name in enumerate(outputs)},
-    }
-    lines = []
-    for kind, count in buffers.items():
-        names[f"part_{kind}"] = f"_{kernel.name}_{kind}"
-        lines.append(
-            f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})"
-        )
-    lines.extend(f"_dvk_{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
-    return lines
+    """Python lines that run the kernel on tensors; see `launch_lines`."""
+    return launch_lines(kernel, functions(kernel, schedule), inputs, outputs, "_dvk_")
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:

@@ -18,6 +18,8 @@ from dvk.composer.ir.loops import Instr, Kernel
 from dvk.composer.ir.schedules.cuda import CudaFlat, CudaLooped, CudaPersistent, CudaRows, CudaSplit
 
 WARP = 32
+Slots = dict[int, tuple[str, int]]
+"""Reduction → type and first element of its partial results, [slice][row], in the buffer of that type."""
 
 
 def pointwise(kernel: Kernel, schedule: CudaFlat, aliased: set[str]) -> CudaFunction:
@@ -232,7 +234,7 @@ def split(
         The functions in launch order, and the buffers between them (type → elements).
     """
     pieces = schedule.splits
-    slots: dict[int, tuple[str, int]] = {}
+    slots: Slots = {}
     counts: dict[str, int] = {}
     passes = []
     plain = RowFunction(kernel, schedule, aliased).writer
@@ -266,7 +268,7 @@ def _piece(
     schedule: CudaSplit,
     aliased: set[str],
     stage: int | None,
-    slots: dict[int, tuple[str, int]],
+    slots: Slots,
     stores: list[Any],
     name: str,
 ) -> CudaFunction:
@@ -284,45 +286,52 @@ def _piece(
     for earlier in range(last + 1):
         rows.row_values(earlier, done)
         reduces = [r for r in w.reduces(earlier) if r.id in wanted] if earlier < last else []
-        for r in reduces:
-            kind, start = slots[r.id]
-            used.add(kind)
-            cell = f"part_{kind}[{start} + n * {kernel.num_rows} + x]"
-            if w.pair is not None and r is w.pair.second:
-                first = f"part_float32[{slots[w.pair.first.id][1]} + n * {kernel.num_rows} + x]"
-                cell = aligned(
-                    w.pair,
-                    cell,
-                    first,
-                    f"(float)min({share}, {rows.length} - n * {share})",
-                    f"{rows.length}.0f",
-                )
-            w.put(f"{REGISTER[r.type]} r{r.id} = {identity(r)};")
-            w.put(
-                f"for (int n = t; n < {pieces}; n += {rows.lanes}) r{r.id} = {combined(r, f'r{r.id}', cell)};"
-            )
-            if w.pair is not None and r is w.pair.first:
-                rows.gather([r])
-        rows.gather([r for r in reduces if w.pair is None or r is not w.pair.first])
+        _add_slices(rows, slots, reduces, share, pieces)
+        used |= {slots[r.id][0] for r in reduces}
         done |= {r.id for r in reduces}
     if stage is not None:
-        w.put(
-            f"const {w.index} from = ({w.index})piece * {share}, upto = min(from + {share}, ({w.index}){rows.length});"
-        )
-        rows.sweep(stage, 0, "from", "upto")
-        reduces = w.reduces(stage)
-        rows.gather(reduces, "(float)(upto - from)")
-        conditions = ["t == 0"] * (rows.lanes > 1) + ["live"] * rows.partial
-        for r in reduces:
-            kind, start = slots[r.id]
-            used.add(kind)
-            when = f"if ({' && '.join(conditions)}) " if conditions else ""
-            w.put(
-                f"{when}part_{kind}[{start} + ({w.index})piece * {kernel.num_rows} + x] = v{r.id};"
-            )
+        _sweep_slice(rows, slots, stage, share)
+        used |= {slots[r.id][0] for r in w.reduces(stage)}
     rows.row_stores(stores)
     extra = [(f"part_{kind}", REGISTER[kind]) for kind in sorted(used)]
     return w.function(name, rows.blocks * rows.pieces, rows.threads, extra)
+
+
+def _add_slices(
+    rows: RowFunction, slots: Slots, reduces: list[Instr], share: int, pieces: int
+) -> None:
+    """Add up the results that an earlier launch left of `pieces` slices of `share` elements."""
+    w, num_rows = rows.writer, rows.k.num_rows
+    for r in reduces:
+        kind, start = slots[r.id]
+        cell = f"part_{kind}[{start} + n * {num_rows} + x]"
+        if w.pair is not None and r is w.pair.second:
+            first = f"part_float32[{slots[w.pair.first.id][1]} + n * {num_rows} + x]"
+            count = f"(float)min({share}, {rows.length} - n * {share})"
+            cell = aligned(w.pair, cell, first, count, f"{rows.length}.0f")
+        w.put(f"{REGISTER[r.type]} r{r.id} = {identity(r)};")
+        w.put(
+            f"for (int n = t; n < {pieces}; n += {rows.lanes}) r{r.id} = {combined(r, f'r{r.id}', cell)};"
+        )
+        if w.pair is not None and r is w.pair.first:
+            rows.gather([r])
+    rows.gather([r for r in reduces if w.pair is None or r is not w.pair.first])
+
+
+def _sweep_slice(rows: RowFunction, slots: Slots, stage: int, share: int) -> None:
+    """Make a stage's pass over slice `piece` and leave its results for the next launch."""
+    w = rows.writer
+    w.put(
+        f"const {w.index} from = ({w.index})piece * {share}, upto = min(from + {share}, ({w.index}){rows.length});"
+    )
+    rows.sweep(stage, 0, "from", "upto")
+    reduces = w.reduces(stage)
+    rows.gather(reduces, "(float)(upto - from)")
+    conditions = ["t == 0"] * (rows.lanes > 1) + ["live"] * rows.partial
+    when = f"if ({' && '.join(conditions)}) " if conditions else ""
+    for r in reduces:
+        kind, start = slots[r.id]
+        w.put(f"{when}part_{kind}[{start} + ({w.index})piece * {rows.k.num_rows} + x] = v{r.id};")
 
 
 def aligned(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dvk.composer.codegen.analysis.c_source import CSource
 from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair
 from dvk.composer.codegen.analysis.tiles import needs_int64
 from dvk.composer.codegen.cuda.scalar import (
@@ -38,7 +39,7 @@ class CudaFunction:
     threads: int
 
 
-class CudaWriter:
+class CudaWriter(CSource):
     """State while one function is written.
 
     Args:
@@ -57,37 +58,21 @@ class CudaWriter:
         aliased: Iterable[str] = (),
         pair: Pair | None = None,
     ):
+        super().__init__(kernel, depth=1)
         self.pair = pair
-        self.k, self.lane, self.vector = kernel, lane, vector if lane is not None else 1
+        self.lane, self.vector = lane, vector if lane is not None else 1
         self.aliased = frozenset(aliased)
         self.wide = needs_int64(kernel)
         self.index = "long long" if self.wide else "int"
-        self.names = {v: f"i{n}" for n, v in enumerate((*kernel.rows, *kernel.reduced))}
         self.flat: tuple[str, tuple[Var, ...]] | None = None
         """A name for the row-major index over all elements of these variables."""
-        self.lines: list[str] = []
-        self.depth = 1
         self.params: set[str] = set()
-        self.kept: set[int] = set()
-        self.done: set[int] = set()
-        """Kept values that an earlier pass has computed."""
         self.guard = ""
         """Condition of the stores, as source text."""
         self.at = ""
         """Index of the thread's current vector of the row, if values are kept."""
 
     # -------------------------------------------------------------- text
-
-    def put(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
-
-    def open(self, text: str) -> None:
-        self.put(f"{text} {{".lstrip())
-        self.depth += 1
-
-    def close(self) -> None:
-        self.depth -= 1
-        self.put("}")
 
     def function(
         self, name: str, grid: int, threads: int, extra: Sequence[tuple[str, str]] = ()
@@ -164,8 +149,7 @@ class CudaWriter:
         """Element offset as source text."""
         if self.flat is not None and _is_flat(offset, self.flat[1]):
             return f"{self.flat[0]} + {offset.const}" if offset.const else self.flat[0]
-        parts = [f"{self.names[v]} * {c}" if c != 1 else self.names[v] for v, c in offset.terms]
-        return " + ".join(parts + ([str(offset.const)] if offset.const else [])) or "0"
+        return super().offset(offset)
 
     def pointer(self, instr: Instr, j: bool = False) -> str:
         """The cell that a load reads; `j`: index of the current element in a vector that is not contiguous in memory."""
@@ -336,26 +320,6 @@ class CudaWriter:
             return
         times = f" * {literal(self.k.row_length, reduce.type)}" if reduce.op == "reduce_sum" else ""
         self.put(f"const {kind} v{reduce.id} = {value}{times};")
-
-    def element_stores(self, stage: int) -> list[Store]:
-        return [
-            s
-            for s in self.k.stores
-            if not self.k.is_row_store(s) and self.k.instrs[s.value].stage == stage
-        ]
-
-    def closure(self, targets: Iterable[int]) -> list[Instr]:
-        """Element-level instructions that the targets need, up to values that an earlier pass kept."""
-        needed: set[int] = set()
-        pending = list(targets)
-        while pending:
-            instr = self.k.instrs[pending.pop()]
-            if instr.id in needed or self.k.is_row_value(instr):
-                continue
-            needed.add(instr.id)
-            if instr.id not in self.done:
-                pending.extend(a.id for a in instr.args if isinstance(a, Ref))
-        return [i for i in self.k.instrs if i.id in needed]
 
 
 def identity(reduce: Instr) -> str:

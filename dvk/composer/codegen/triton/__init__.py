@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 
 from dvk.composer.codegen.analysis.tiles import TileAxis
+from dvk.composer.codegen.base import launch_lines
 from dvk.composer.codegen.triton import matmul, scalar, scan
 from dvk.composer.codegen.triton.forms import looped, persistent, pointwise, strided
 from dvk.composer.codegen.triton.pooling import window
@@ -80,20 +81,8 @@ def render(kernel: Kernel, schedule: TritonSchedule, inplace: dict[int, int] | N
 def launch(
     kernel: Kernel, schedule: TritonSchedule, inputs: list[str], outputs: list[str]
 ) -> list[str]:
-    """Python lines that run the kernel on tensors; outputs exist already, partial results are allocated here."""
-    parts, buffers = functions(kernel, schedule)
-    names = {
-        **{f"a{n}": name for n, name in enumerate(inputs)},
-        **{f"o{n}": name for n, name in enumerate(outputs)},
-    }
-    lines = []
-    for kind, count in buffers.items():
-        names[f"part_{kind}"] = f"_{kernel.name}_{kind}"
-        lines.append(
-            f"_{kernel.name}_{kind} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})"
-        )
-    lines.extend(f"run_{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
-    return lines
+    """Python lines that run the kernel on tensors; see `launch_lines`."""
+    return launch_lines(kernel, functions(kernel, schedule), inputs, outputs, "run_")
 
 
 def prelude(kernels: Iterable[Kernel]) -> str:

@@ -289,19 +289,7 @@ def _skinny(
         tile, kernel.row_length, depth, digits["piece"], schedule.splits, schedule.stages
     )
     tile.define(k, base)
-    for instr in writer.closure([one.id for _, one, _ in sides], row_level=False):
-        writer.emit(instr)
-    for place in range(short.size):
-        tile.again(short, str(place))
-        for level in (True, False):
-            for instr in writer.closure([other.id for _, _, other in sides], row_level=level):
-                writer.emit(instr)
-        for reduce, one, other in sides:
-            times = f"v{one.id} * v{other.id}"
-            tile.put(
-                f"acc{reduce}_n{place} += "
-                + (f"tl.where(rmask, {times}, 0.0)" if k.masked else times)
-            )
+    _add_lines(writer, sides, short, k)
     if base != "0":
         tile.leave()
     for place in range(short.size):
@@ -321,3 +309,24 @@ def _skinny(
         schedule.splits * form.sizes[0] * long.blocks,
         schedule.warps,
     )
+
+
+def _add_lines(
+    writer: TritonWriter, sides: list[tuple[int, Instr, Instr]], short: TileAxis, k: TileAxis
+) -> None:
+    """Add a block of k to the sums of each line of the short side.
+
+    Args:
+        sides: of each sum its reduction, its factor on the long side, and its factor on the short side.
+    """
+    for instr in writer.closure([one.id for _, one, _ in sides], row_level=False):
+        writer.emit(instr)
+    for place in range(short.size):
+        writer.tile.again(short, str(place))
+        for level in (True, False):
+            for instr in writer.closure([other.id for _, _, other in sides], row_level=level):
+                writer.emit(instr)
+        for reduce, one, other in sides:
+            times = f"v{one.id} * v{other.id}"
+            added = f"tl.where(rmask, {times}, 0.0)" if k.masked else times
+            writer.tile.put(f"acc{reduce}_n{place} += {added}")
