@@ -108,7 +108,7 @@ def expect(schedule: Schedule, kind: type[S]) -> S:
     return schedule
 
 
-def parse(kinds: Sequence[type[Schedule]], printed: Mapping[str, Any], kernel: str = "") -> Any:
+def parse(kinds: Sequence[type[S]], printed: Mapping[str, Any], kernel: str = "") -> S:
     """The schedule that was printed like this, of one of the classes `kinds`.
 
     Args:
