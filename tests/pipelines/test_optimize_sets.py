@@ -6,13 +6,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from dvk import tasks
+from dvk import target, tasks
 from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.pipelines.optimize import optimize, session
@@ -86,6 +87,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks, "load", loaded)
     monkeypatch.setattr(session, "capture", captured)
+    monkeypatch.setattr(target, "of_machine", lambda device: target.DEFAULT)
 
     def run(made: Made, *also: str, **options: Any) -> dict[str, Any]:
         monkeypatch.setattr(session, "open_session", made)
@@ -258,6 +260,20 @@ def test_a_killed_run_goes_on_wherever_it_was(
     assert run(Made(clock, 0), OTHER, resume=True) == got, "a finished one judges nothing"
     with pytest.raises(DvkError, match="other sets of inputs"):
         run(Made(clock, 0), resume=True)
+
+
+def test_a_resumed_search_lists_schedules_for_the_device_it_began_on(
+    run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = target.Target(cpu=replace(target.DEFAULT.cpu, vector_bits=256))
+    monkeypatch.setattr(target, "of_machine", lambda device: narrow)
+    killed, rest = Made(clock, 2), Made(clock)
+    with pytest.raises(Killed):
+        run(killed)
+    monkeypatch.setattr(target, "of_machine", lambda device: target.DEFAULT)
+    run(rest, resume=True)
+    assert rest.asked and not set(killed.asked) & set(rest.asked)
+    assert all("prefer-vector-width=256" in text for _, text, _ in rest.asked if "omp" in text)
 
 
 def test_ctrl_c_while_confirming_keeps_what_one_search_found(
