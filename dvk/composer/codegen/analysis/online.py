@@ -7,7 +7,9 @@ mean NaN where two passes give infinity, and its variance is NaN either way.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from dvk.composer.ir.loops import Instr, Kernel, Ref
 from dvk.composer.ir.primitives import propagates_nan
@@ -155,6 +157,39 @@ def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
                 return False
             exposed.add(instr.id)
     return not any(s.value in exposed for s in kernel.stores)
+
+
+class DependentPair(Protocol):
+    """Two reductions that one pass accumulates, the second of which needs the first."""
+
+    @property
+    def first(self) -> Instr: ...
+
+    @property
+    def second(self) -> Instr: ...
+
+
+def pass_reduces(
+    kernel: Kernel, stage: int, pair: DependentPair | None, is_apart: Callable[[Instr], bool]
+) -> list[Instr]:
+    """Reductions that the pass of a stage accumulates; the second of a pair is accumulated with the first.
+
+    Args:
+        is_apart: the reduction needs no pass over the row.
+    """
+    return [
+        instr
+        for instr in kernel.instrs
+        if instr.op.startswith("reduce_")
+        and not is_apart(instr)
+        and (pair.first if pair is not None and instr is pair.second else instr).stage == stage + 1
+    ]
+
+
+def pass_operands(reduces: Iterable[Instr], pair: DependentPair | None) -> list[int]:
+    """Values that accumulating the reductions reads."""
+    follower = pair.second if pair is not None else None
+    return [a.id for r in reduces if r is not follower for a in r.args if isinstance(a, Ref)]
 
 
 def online_recipes(kernel: Kernel, online: bool | str) -> set[str]:

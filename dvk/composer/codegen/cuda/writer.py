@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dvk.composer.codegen.analysis.c_source import CSource
-from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair
+from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair, pass_operands, pass_reduces
 from dvk.composer.codegen.analysis.tiles import needs_int64
 from dvk.composer.codegen.cuda.scalar import (
     FLOAT,
@@ -279,14 +279,7 @@ class CudaWriter(CSource):
     def targets(self, stage: int) -> list[int]:
         """Element-level values that the pass of a stage computes."""
         k = self.k
-        follower = self.pair.second if self.pair is not None else None
-        operands = [
-            a.id
-            for r in self.reduces(stage)
-            if r is not follower
-            for a in r.args
-            if isinstance(a, Ref)
-        ]
+        operands = pass_operands(self.reduces(stage), self.pair)
         return [
             t
             for t in [*operands, *(s.value for s in self.element_stores(stage))]
@@ -295,16 +288,7 @@ class CudaWriter(CSource):
 
     def reduces(self, stage: int) -> list[Instr]:
         """Reductions that the pass of a stage accumulates."""
-        result = []
-        for instr in self.k.instrs:
-            if instr.op.startswith("reduce_") and not self.is_constant(instr):
-                leader = (
-                    self.pair.first
-                    if self.pair is not None and instr is self.pair.second
-                    else instr
-                )
-                result += [instr] if leader.stage == stage + 1 else []
-        return result
+        return pass_reduces(self.k, stage, self.pair, self.is_constant)
 
     def is_constant(self, reduce: Instr) -> bool:
         """The operand is constant along the row."""

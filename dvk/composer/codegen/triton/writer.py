@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dvk.composer.codegen.analysis.online import Pair, VariancePair, nan_shows_anyway, online_pair
+from dvk.composer.codegen.analysis.online import (
+    Pair,
+    VariancePair,
+    nan_shows_anyway,
+    online_pair,
+    pass_operands,
+    pass_reduces,
+)
 from dvk.composer.codegen.analysis.tiles import Tile, TileAxis, needs_int64
 from dvk.composer.codegen.triton.moments import MomentsPair
 from dvk.composer.codegen.triton.one_hot import OneHot, one_hot
@@ -301,22 +308,11 @@ class TritonWriter:
 
     def looped_reduces(self, stage: int) -> list[Instr]:
         """Reductions that the pass of `stage` accumulates."""
-        result = []
-        for instr in self.k.instrs:
-            if instr.op.startswith("reduce_") and not self.is_local(instr):
-                leader = (
-                    self.pair.first
-                    if self.pair is not None and instr is self.pair.second
-                    else instr
-                )
-                if leader.stage == stage + 1:
-                    result.append(instr)
-        return result
+        return pass_reduces(self.k, stage, self.pair, self.is_local)
 
     def operands(self, reduces: list[Instr]) -> list[int]:
         """Registers that accumulating the reductions reads."""
-        follower = self.pair.second if self.pair is not None else None
-        return [a.id for r in reduces if r is not follower for a in r.args if isinstance(a, Ref)]
+        return pass_operands(reduces, self.pair)
 
     def element_stores(self, stage: int) -> list[Store]:
         """Stores made in the pass of `stage`."""
