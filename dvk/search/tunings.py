@@ -21,7 +21,7 @@ from typing import Any
 from dvk import resources
 from dvk.composer.ir.schedules.base import PrintedSchedule
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised when schedules, classes or defaults change their meaning; rows of another number are left alone."""
 BUSY_S = 5.0
 """Longest wait for another process that writes."""
