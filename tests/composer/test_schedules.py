@@ -61,6 +61,7 @@ def test_every_listed_schedule_is_legal_and_parses_as_itself(name: str) -> None:
     [
         ("triton", {"kind": "cooperative", "warps": 4}, "`kind`: 'cooperative'", "persistent"),
         ("triton", {"block": 64, "warps": 4}, "no `kind`", "flat, stride, tile"),
+        ("triton", "flat", "not a table", "'flat'"),
         ("triton", {"kind": "flat", "block": 64, "warps": 4, "depth": 2}, "`depth`", "block"),
         ("triton", {"kind": "flat", "block": 64}, "lacks: `warps`", "kind, block, warps"),
         ("triton", {"kind": "flat", "block": 100, "warps": 4}, "not legal", "a power of two"),
@@ -83,7 +84,7 @@ def test_every_listed_schedule_is_legal_and_parses_as_itself(name: str) -> None:
     ],
 )
 def test_what_is_not_legal_is_refused_with_the_choices(
-    backend: str, printed: dict[str, Any], message: str, hint: str
+    backend: str, printed: Any, message: str, hint: str
 ) -> None:
     candidate = Candidate(source="", backend=backend, schedule={"k7": printed})
     with pytest.raises(UsageError) as caught:

@@ -84,8 +84,10 @@ class Schedule:
         ]
 
     def require_family(self, family: str) -> None:
-        """Raises:
-        CannotCompose: it cannot run kernels of that family.
+        """Check that it can run kernels of a family.
+
+        Raises:
+            CannotCompose: it cannot.
         """
         if self.families and family not in self.families:
             name = type(self).__name__
@@ -118,6 +120,8 @@ def parse(kinds: Sequence[type[S]], printed: Mapping[str, Any], kernel: str = ""
         UsageError: names the choices for an unknown tag, key or value.
     """
     of = f"the schedule of {kernel}" if kernel else "a schedule"
+    if not isinstance(printed, Mapping):
+        raise UsageError(f"{of} is not a table of keys and values", f"found {printed!r}")
     tag = kinds[0].tag
     chosen = printed.get(tag, "")
     fitting = [kind for kind in kinds if chosen in _fields(kind).tags]
