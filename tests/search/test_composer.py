@@ -294,3 +294,22 @@ def test_what_was_timed_in_another_way_is_not_taken_for_better(tmp_path):
     assert {regime(c) for c in found} == {"device", "end_to_end"} and len(
         [c for c in found if "cuda_graph" in c.recipes]
     ) == 1
+
+
+def test_a_network_of_many_calls_is_tried_as_graphs(tmp_path):
+    """Only there it shows what a recipe gains; if its graph fails, without one."""
+    chain = "x"
+    for _ in range(12):
+        chain = f"torch.relu(F.conv2d({chain}, torch.ones(3, 3, 1, 1)))"
+    given = written(chain, tmp_path)
+    given = replace(given, task=given.task.model_copy(update={"device": "cuda"}), backend="triton")
+    proposals = search(given)
+    first = next(proposals)
+    assert len(first) > 1 and all("cuda_graph" in c.recipes for c in first)
+    assert {c.title for c in first[:2]} == {
+        "fused, as a CUDA graph",
+        "with channels_last, as a CUDA graph",
+    }
+    failed = Verdict(status=Status.LAUNCH_ERROR, tier="search", stage="check", error="no capture")
+    again = proposals.send([failed for _ in first])
+    assert again and not any("cuda_graph" in c.recipes for c in again)
