@@ -514,7 +514,7 @@ def test_functions_are_short_and_flat() -> None:
 
 
 def test_no_test_imports_from_another_test() -> None:
-    """What several tests share lies in a module that is none, or in a conftest.py."""
+    """Code that several tests share is in a module without tests, or in a conftest.py."""
     wrong = [
         f"{path}:{node.lineno}"
         for path in sorted((TOP / "tests").rglob("*.py"))

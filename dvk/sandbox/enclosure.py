@@ -58,7 +58,7 @@ def folder() -> str:
 
 
 def close(place: str) -> None:
-    """Enclose the zygote for good, before it forks any child.
+    """Enclose the zygote permanently, before it forks any child.
 
     Args:
         place: the `folder`.

@@ -156,7 +156,7 @@ def restrict(
     others: Iterable[str] = (),
     threads: str | None = None,
 ) -> int:
-    """Confine this thread, and what it starts, for good; needs no_new_privs. Return the version in force.
+    """Confine this thread, and what it starts, permanently; needs no_new_privs. Return the version in force.
 
     Args:
         home: the one folder to write, create and delete in.

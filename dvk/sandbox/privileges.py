@@ -26,7 +26,7 @@ CAPABILITIES_V3 = 0x20080522
 
 
 def drop(needed: list[str]) -> bool:
-    """Drop all capabilities for good, those gained by executing a program included; return True if none is left.
+    """Drop all capabilities permanently, those gained by executing a program included; return True if none is left.
 
     Args:
         needed: paths that must stay readable; CAP_DAC_READ_SEARCH is kept if they would not.

@@ -137,7 +137,7 @@ Instruction = tuple[int, int, int, int]
 def install(
     unix_sockets: bool, own_pid: int | None, programs: bool = True, judges: bool = False
 ) -> None:
-    """Install the filter for this thread, and what it starts, for good; needs no_new_privs.
+    """Install the filter for this thread, and what it starts, permanently; needs no_new_privs.
 
     Args:
         unix_sockets: allow `socket(AF_UNIX)`; socketpair is allowed in any case.

@@ -34,7 +34,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def reseed(seed: int) -> None:
-    """Seed torch, `random` and numpy for good."""
+    """Seed torch, `random` and numpy permanently."""
     torch.manual_seed(seed)
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):

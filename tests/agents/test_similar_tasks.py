@@ -56,7 +56,7 @@ def test_the_nearest_and_never_itself() -> None:
 
 
 def test_equals_differ_from_task_to_task() -> None:
-    """Of many that are equally near not every task takes the same ones."""
+    """Ties are broken differently for each task."""
     pool = {f"t{n}": subject(f"t{n}", "relu") for n in range(12)}
     chosen = [tuple(most_similar(name, pool, 2, 0.5)) for name in pool]
     assert all(name not in pair and len(pair) == 2 for name, pair in zip(pool, chosen, strict=True))

@@ -49,7 +49,7 @@ class Right:
     """Way → whole answers that differ from the composer's unadvised text in nothing else."""
 
     def follows(self, answer: str) -> bool:
-        """Of all ways this one is nearest to how the kernel is computed; one that others are as near as is not."""
+        """Whether this way is nearest to how the kernel is computed, and no other is as near."""
         lines = shape(part(answer, self.kernel))
         near = {
             way: max(

@@ -1,4 +1,4 @@
-"""What the reference's outputs admit, on calls whose errors are known by hand."""
+"""Tolerances from the reference's outputs, on calls whose errors are worked out by hand."""
 
 from __future__ import annotations
 

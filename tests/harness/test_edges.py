@@ -19,7 +19,7 @@ RETURNS = {"indices": "larger.long()", "values": "torch.where(larger, x[:, 0], x
 
 
 def of(returned: str) -> Cases:
-    """Of the first row only the order of a sum decides."""
+    """In the first row only the order of a sum decides."""
     return cases_of(
         model(TWO_ORDERS.format(RETURNS[returned]).strip(), "[torch.randn(64, 512)]", INIT)
     )

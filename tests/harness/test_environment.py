@@ -59,7 +59,7 @@ def candidate(term: str) -> Candidate:
 def test_extensions_are_compiled_once_and_outside_of_the_candidate_s_time(
     dvk_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Of the toolbox only what leaves kept builds alone: making its headers takes a minute.
+    # Only the tool that leaves cached builds alone: making its headers takes a minute.
     extension._write_wrappers(tmp_path, str(shutil.which("g++")), tmp_path / "include")
     monkeypatch.setattr(
         environment,

@@ -1,4 +1,4 @@
-"""What is asked of a judge: which specifications one session serves, and which verdicts are the same."""
+"""Specifications of a judge: which one session serves, and which verdicts are the same."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TYPES = ["*fp32", "*bf16", "fp32", "bf16", "i64", "u8", "i1", "constexpr", "i32"
 
 
 def make_launcher(constants: object, signature: dict[int, str], meta: object) -> str:
-    """Of the form that Triton 3.6 writes: pointers and constants alike are objects, told apart by what is done with them."""
+    """In the form that Triton 3.6 writes: pointers and constants are objects, distinguished by their use."""
     names = {"i1": "int8_t", "i8": "int8_t", "u8": "uint8_t", "i32": "int32_t", "i64": "int64_t"}
     objects = ("constexpr",)
     kinds = {

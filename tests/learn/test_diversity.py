@@ -82,7 +82,7 @@ def test_the_order_of_the_input_does_not_matter(
     random.Random(1).shuffle(shuffled)
     again = diversity.diversify(shuffled, settings(cluster_cap=8))
     assert {row.id for row in again.kept} == {row.id for row in outcome.kept}
-    # Of two equal rows one is kept and one is not: compare what happened to contents.
+    # One of two equal rows is kept: compare the contents, not the ids.
     assert Counter((row.id, reason) for row, reason, _ in again.rejected) == Counter(
         (row.id, reason) for row, reason, _ in outcome.rejected
     )

@@ -66,7 +66,7 @@ def run_case(name: str) -> list[str]:
 
 
 def run_text(graph: Any, text: str, args: list[Any]) -> Any:
-    """What the text's `run` returns, without guards: its arguments are the graph's inputs."""
+    """Call the text's `run` without guards; its arguments are the graph's inputs."""
     module = candidate(SOURCE, graph, text, "triton", entry="entry")
     with torch.no_grad():
         return module.dvk_program(*args)

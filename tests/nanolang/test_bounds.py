@@ -1,4 +1,4 @@
-"""Kernels that reach beyond a tensor in a step that is taken for certain."""
+"""Kernels that reach beyond a tensor in a step that always runs."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_such_a_text_is_unreadable() -> None:
         assert old in text
         with pytest.raises(nanolang.ParseError, match=re.escape(f"kernel k0 reaches {why}")):
             nanolang.assemble(task, graph, text.replace(old, new), "cpp")
-    # What a call makes may be of another size than the listing says: nothing is known of it.
+    # The result of a call may have another size than the listing says: it is not checked.
     assert nanolang.assemble(
         task,
         graph,
@@ -122,7 +122,7 @@ def test_such_a_text_is_unreadable() -> None:
 
 @pytest.mark.parametrize("name", list(CASES)[::4])
 def test_an_index_that_is_moved_behind_the_end_is_found(name: str) -> None:
-    """In composed texts, where one step is taken for certain; nothing is told of the texts as they are."""
+    """In composed texts, in a step that always runs; the unchanged texts have no finding."""
     function, inputs = CASES[name]
     torch.manual_seed(3)
     args = inputs()

@@ -22,7 +22,7 @@ GRAPH = captured(Function(lambda x, w: F.linear(x, w).exp()), [rand(4, 6), rand(
 
 @pytest.fixture
 def calls() -> HostCalls:
-    """Of a graph of x0 f32[4,6] and x1 f32[8,6]."""
+    """A graph of x0 f32[4,6] and x1 f32[8,6]."""
     names = Names(GRAPH.graph)
     found = HostCalls({n.name: n for n in symbolic(GRAPH.graph, names).nodes}, names.values)
     found.listed("x0")

@@ -1,4 +1,4 @@
-"""Triton kernels that reach beyond a tensor or whose blocks do not fit, in programs and steps that are run for certain."""
+"""Triton kernels that reach beyond a tensor or whose blocks do not fit, in programs and steps that always run."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_such_a_text_is_unreadable() -> None:
         assert old in text
         with pytest.raises(nanolang.ParseError, match=re.escape(f"kernel k0 reaches {why}")):
             nanolang.assemble(task, graph, text.replace(old, new), "triton")
-    # What a call makes may be of another size than the listing says: nothing is known of it.
+    # The result of a call may have another size than the listing says: it is not checked.
     made = text.replace("k0[s0", "v0 = torch.zeros(s0, 1000)\nk0[s0").replace("s1 - 1,", "s1,")
     assert nanolang.assemble(task, graph, made, "triton")
 

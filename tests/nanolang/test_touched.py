@@ -64,7 +64,7 @@ return OUT"""
             r"kernel k0 never reads `x0\[64\]`, which",
         ),
         ("x1 + x, xmask", "x1 + x % 32, xmask", r"kernel k0 never reads `x1\[32\]`, which"),
-        # What of x is not used may be read or not, and places that are not known are left alone.
+        # Unused elements of x may be read or not, and unknown indices are not checked.
         ("(y * s1 + x + s2), ", "(y * s1 + x + s2 - s2 * (a2 < 9).to(tl.int32)), ", None),
     ],
 )
@@ -96,7 +96,7 @@ def roll(x: torch.Tensor) -> torch.Tensor:
         (lambda x: x.chunk(3, 1)[1].exp(), (4, 6), lambda i: i % 6 in (2, 3)),
         (lambda x: F.glu(x, 0)[:, :3].exp(), (4, 6), lambda i: i % 6 < 3),
         (lambda x: x.softmax(1).exp(), (4, 6), lambda i: True),
-        # What stands before what is left out may be computed in part, or whole: nothing is said.
+        # The elements before those left out may be computed in part or whole: no finding.
         (lambda x: x.softmax(1)[:2].exp(), (4, 6), lambda i: False),
         (lambda x: roll(x.exp()), (4, 6), lambda i: False),
         (lambda x: F.max_pool2d(x[None], 2).exp(), (5, 5), lambda i: False),
@@ -212,7 +212,7 @@ SECOND = "k1[1, 1]:\n    x = tl.arange(0, 32)\n    "
                 f"{SECOND}p = OUT + 32\n    if s0 > 1:\n        tl.store(p + x, tl.load(x1 + x))",
             )
         ),
-        # What is read is not seen, or needed by nothing.
+        # The reads are unknown, or their values unused.
         *(
             (
                 function,

@@ -249,7 +249,7 @@ def replaying(
 def test_a_graph_is_proposed_again_with_the_best_schedule_where_the_host_is_in_the_way(
     eager_ms: float, again: bool, tmp_path
 ) -> None:
-    """Of eager's time from end to end its kernels take 0.1 ms."""
+    """Eager's kernels take 0.1 ms of its end-to-end time."""
     faster = itertools.count(20)
     seen = replaying(
         lambda c: 1.5 if "cuda_graph" in c.recipes else next(faster) / 10,
