@@ -16,6 +16,7 @@ from dvk.runs import RunFolder
 from tests.pipelines.pages import FAILED, NOTHING, Page, write
 from tests.pipelines.searches import (
     BEST,
+    GRAPH,
     ORIGINAL,
     SKILLS,
     SUMMARY,
@@ -365,6 +366,25 @@ def test_only_the_policy_sees_feedback(tmp_path: Path) -> None:
 )
 def test_numbers_for_people(shown: str, wanted: str) -> None:
     assert shown == wanted
+
+
+def test_equal_operators_have_their_numbers(tmp_path: Path) -> None:
+    gelu = GRAPH.nodes[5]
+    again = gelu.model_copy(update={"name": "v9"})
+    twice = Graph(nodes=(*GRAPH.nodes[:6], again, *GRAPH.nodes[6:]), outputs=GRAPH.outputs)
+    page, _ = write(tmp_path, episode(turns()), SUMMARY, BEST, graph=twice)
+    assert [row[0] for row in page.table("Result")[1:]] == ["1", "2", "3", "4", "5", "6"]
+
+
+def test_only_the_first_kinds_of_inputs_are_listed(tmp_path: Path) -> None:
+    made = turns()
+    verdict = made[-1].verdict
+    assert verdict is not None
+    kinds = tuple(f"kind {number} 2x3, 4x5" for number in range(9))
+    made[-1] = made[-1].model_copy(update={"verdict": verdict.model_copy(update={"shapes": kinds})})
+    page, text = write(tmp_path, episode(made), SUMMARY, BEST)
+    assert "of 9 kinds: kind 0 2x3, 4x5; kind 1" in page.text and "and 6 more" in text
+    assert "kind 3" not in page.text
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
     code.py      source text, coloured             chart.py      the search as SVG
     units.py     numbers for people                markdown.py   the same for terminals
     spending.py  proposers and costs               curves.py     figures over steps as SVG
+    measurement.py  how the winner was measured
 
 It only reads: nothing is measured, run or decided here, and torch is not imported.
 """

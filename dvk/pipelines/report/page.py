@@ -20,6 +20,7 @@ def render(story: ReportData) -> str:
             f"{label.capitalize()} " if 0 < n < 4 else label.capitalize()
             for n, label in enumerate(BLOCKS)
         ],
+        operators=list(enumerate(story.operators, start=1)),
         timed=timed(story),
         chart=chart.draw(story.attempts, story.compile_speedup, story.winner)
         if story.attempts

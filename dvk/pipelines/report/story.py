@@ -12,19 +12,13 @@ from typing import Any
 
 from dvk import speedups
 from dvk.composer.dropin import replacing
-from dvk.pipelines.report import spending
+from dvk.pipelines.report import measurement, spending
 from dvk.pipelines.report.attempts import ReportAttempt, fastest, gather
 from dvk.pipelines.report.code import without_original
 from dvk.pipelines.report.graph import Operator, least_bytes, operators
 from dvk.pipelines.report.units import many, show_bytes, show_ms, show_s, show_share
 from dvk.records import Episode, Graph, Interval, Skill, Task, show_ratio
 from dvk.search.repeats import program
-
-REGIME = {
-    "cuda": "one call at a time on an idle GPU, L2 cache flushed before each, launch latency included",
-    "cpu": "one call at a time, caches flushed before each",
-}
-
 
 ENDED = {
     "no_speedup": "Nothing faster was found",
@@ -169,7 +163,9 @@ def gather_story(
             shown,
         ),
         arms=arms,
-        measured=_measured(task, shown, machine or str(manifest.get("machine") or ""), summary),
+        measured=measurement.facts(
+            task, shown, machine or str(manifest.get("machine") or ""), summary
+        ),
         operators=listed,
         traffic=_traffic(listed, graph) if graph else "",
         listing=graph.listing() if graph else "",
@@ -315,65 +311,6 @@ def _compile_speedup(summary: Mapping[str, Any]) -> float | None:
     baselines = summary.get("baselines") or {}
     eager, compiled = ((baselines.get(name) or {}).get("ms") for name in ("eager", "compile"))
     return eager / compiled if eager and compiled else None
-
-
-def _measured(
-    task: Task, shown: ReportAttempt | None, machine: str, summary: Mapping[str, Any]
-) -> list[tuple[str, str]]:
-    verdict = shown.verdict if shown else None
-    rows = []
-    if verdict and verdict.timing:
-        timing, claim = verdict.timing, verdict.timing.claim
-        if claim is not None:
-            how = (
-                f"{timing.num_pairs} pairs of reference and candidate in {len(claim.processes)} fresh sets of processes; "
-                f"{REGIME[task.device]}; t-interval over the medians of the sets; the reference against itself measured "
-                f"{claim.control}; to be claimed, the lower end must exceed {1 + claim.margin:.3f}"
-            )
-        else:
-            how = (
-                f"{timing.num_pairs} pairs of reference and candidate in one set of processes, as measured during the search; "
-                f"{REGIME[task.device]}; median ratio with its 95 % interval"
-            )
-        rows.append(("Timing", how))
-    if summary.get("mode"):
-        rows.append(
-            (
-                "Mode",
-                summary["mode"]
-                + (f"; {summary['train_mode']}" if summary.get("train_mode") else ""),
-            )
-        )
-    rows.append(("Machine", (verdict.machine if verdict else "") or machine or "not recorded"))
-    precision = f"{(verdict.precision if verdict else None) or task.precision} class"
-    if verdict and verdict.tolerance is not None:
-        precision += f": errors up to {verdict.tolerance:g} of the output’s scale are admitted"
-        precision += (
-            f", the worst seen was {verdict.worst_error:.1g}"
-            if verdict.worst_error is not None
-            else ""
-        )
-    rows.append(("Precision", precision))
-    if verdict and verdict.num_checks:
-        shapes = (
-            f" of {many(len(verdict.shapes), 'shape')}: {', '.join(verdict.shapes)}"
-            if verdict.shapes
-            else ""
-        )
-        rows.append(("Checked", f"{many(verdict.num_checks, 'fresh random input set')}{shapes}"))
-    if task.inputs:
-        rows.append(
-            (
-                "Inputs",
-                ", ".join(
-                    f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in task.inputs
-                ),
-            )
-        )
-    if task.written_inputs:
-        how = "fresh before each call, compared after it; the drop-in writes them, too"
-        rows.append(("Writes in place", f"{', '.join(task.written_inputs)}: {how}"))
-    return rows
 
 
 # ---------------------------------------------------------------- body
