@@ -40,7 +40,7 @@ GFLOPS = {
 }
 """Compute capability → arithmetic rate of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores.
 
-Measured on an H200; of other cards (A100, RTX 3090, RTX 4090) the vendor's peaks times the share that an H200 reaches of its own. With
+Measured on an H200; for other cards (A100, RTX 3090, RTX 4090): the vendor's peaks times the share of its peaks that an H200 reaches. With
 this rate and `EFFICIENCY`, `tf32x3` reaches nearly 600 on an H200 for operands aligned to 16 bytes, memory and waves included; for other
 operands it is below `float32`."""
 SKINNY_GFLOPS = 200.0
