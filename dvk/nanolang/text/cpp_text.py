@@ -7,14 +7,13 @@ is the loop's own variable is not copied.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from dvk.composer.codegen.cpp.render import KernelWriter
 from dvk.composer.codegen.cpp.scalar import REGISTER, STORAGE
 from dvk.composer.codegen.cpp.writer import simd_loop
 from dvk.composer.ir.affine import Var
-from dvk.composer.ir.loops import Instr, Ref
+from dvk.composer.ir.loops import Instr, Ref, Store
 
 
 class NanoCppWriter(KernelWriter):
@@ -32,7 +31,7 @@ class NanoCppWriter(KernelWriter):
         simd_loop(self, lane, clauses, "0", repr(lane.size))
         return 1
 
-    def decompose(self, flat: str, variables: list[Any]) -> None:
+    def decompose(self, flat: str, variables: Sequence[Var | tuple[str, int]]) -> None:
         if self.arrays and self.lane is not None and self.loops.chunk >= self.lane.size:
             variables = [
                 v for v in variables if isinstance(v, Var)
@@ -55,7 +54,7 @@ class NanoCppWriter(KernelWriter):
             self.close()
         return True
 
-    def _element(self, needed: Iterable[Instr], stores: Iterable[Any]) -> None:
+    def _element(self, needed: Iterable[Instr], stores: Iterable[Store]) -> None:
         for instr in needed:
             self.scalar(instr)
         for s in stores:
@@ -71,7 +70,7 @@ class NanoCppWriter(KernelWriter):
         else:
             self.put(f"const long lo = p * {chunk}, hi = least(lo + {chunk}, {lane.size!r});")
 
-    def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
+    def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Store]) -> None:
         if self.arrays or self.lane is None:
             super().lane_loop(needed, reduces, stores)
             return
@@ -92,7 +91,7 @@ class NanoCppWriter(KernelWriter):
                 return text
         return text[1:-1]
 
-    def store(self, store: Any) -> None:
+    def store(self, store: Store) -> None:
         instr, buffer = self.k.instrs[store.value], self.k.outputs[store.buffer]
         if STORAGE[buffer.dtype] != REGISTER[instr.type] or buffer.dtype in ("bool", "bfloat16"):
             super().store(store)

@@ -8,7 +8,6 @@ stack keeps costly values that a later pass needs again. Sums over long rows acc
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dvk.composer.codegen.cpp.convolution import CppConvolution
 from dvk.composer.codegen.cpp.kept import plan_kept
@@ -20,7 +19,7 @@ from dvk.composer.codegen.cpp.scalar import REGISTER, identity, may_be_nan
 from dvk.composer.codegen.cpp.scan import scan_kernel
 from dvk.composer.codegen.cpp.writer import SERIAL_BELOW, CppWriter, declare_first, ref_of
 from dvk.composer.ir.affine import Var
-from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.loops import Instr, Kernel, Store
 from dvk.composer.ir.schedules.cpp import CppDirect, CppForm, CppProduct
 
 
@@ -106,7 +105,7 @@ class KernelWriter(CppWriter):
         self._row_stores([s for s in k.stores if k.is_row_store(s)])
 
     def _pass(
-        self, needed: list[Instr], reduces: list[Instr], stores: list[Any], chunk: int
+        self, needed: list[Instr], reduces: list[Instr], stores: list[Store], chunk: int
     ) -> None:
         if self.arrays and self.k.family == "window":
             window_pass(self, needed, reduces, chunk)
@@ -146,7 +145,7 @@ class KernelWriter(CppWriter):
         self.segment = (0, self.k.reduced[-1].size)
         self._finish(reduces, chunk)
 
-    def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Any]) -> None:
+    def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Store]) -> None:
         """Write one vector loop over a slice of the lane, or one per segment of the whole lane."""
         lane, first = self.lane, ahead(self, needed)
         for instr in first:
@@ -183,7 +182,7 @@ class KernelWriter(CppWriter):
             self.put(f"v{instr.id}[l] = {self._expression(instr)};")
         self.close()
 
-    def _row_stores(self, stores: list[Any]) -> None:
+    def _row_stores(self, stores: list[Store]) -> None:
         if self.arrays and stores:
             self.lane_loop([], [], stores)
             return

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from dvk.composer.codegen.analysis.c_source import CSource
 from dvk.composer.codegen.analysis.online import online_pair
@@ -22,7 +22,7 @@ from dvk.composer.codegen.cpp.scalar import (
     stored,
 )
 from dvk.composer.ir.affine import Affine, Var
-from dvk.composer.ir.loops import Argument, Bound, Instr, Kernel, Ref, nowhere
+from dvk.composer.ir.loops import Argument, Bound, Instr, Kernel, Ref, Store, nowhere
 from dvk.composer.ir.nodes import FLOATS
 from dvk.composer.ir.schedules.base import expect
 from dvk.composer.ir.schedules.cpp import CppDirect, CppForm, CppLoops
@@ -130,7 +130,7 @@ class CppWriter(CSource):
         simd_loop(self, lane, clauses, "lo", "hi")
         return 0
 
-    def decompose(self, flat: str, variables: list[Any]) -> None:
+    def decompose(self, flat: str, variables: Sequence[Var | tuple[str, int]]) -> None:
         """Declare each variable as its digit of the flat index, the last one fastest."""
         named = [(self.names[v], v.size) if isinstance(v, Var) else v for v in variables]
         rest = flat
@@ -248,7 +248,7 @@ class CppWriter(CSource):
             f"({' & '.join(kept)} ? {text} : {literal(instr.fill, instr.type)})" if kept else text
         )
 
-    def store(self, store: Any) -> None:
+    def store(self, store: Store) -> None:
         """Write an output."""
         instr = self.k.instrs[store.value]
         buffer = self.k.outputs[store.buffer]

@@ -8,13 +8,12 @@ the lanes follow each other.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair, VariancePair, online_pair
 from dvk.composer.codegen.cuda import kept
 from dvk.composer.codegen.cuda.scalar import REGISTER
 from dvk.composer.codegen.cuda.writer import CudaFunction, CudaWriter, combined, identity, operation
-from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.loops import Instr, Kernel, Store
 from dvk.composer.ir.schedules.cuda import CudaFlat, CudaLooped, CudaPersistent, CudaRows, CudaSplit
 
 WARP = 32
@@ -181,7 +180,7 @@ class RowFunction:
             elif self.writer.is_constant(instr):
                 self.writer.constant_reduce(instr)
 
-    def row_stores(self, stores: list[Any]) -> None:
+    def row_stores(self, stores: list[Store]) -> None:
         """Write outputs from one lane per row."""
         if not stores:
             return
@@ -269,7 +268,7 @@ def _piece(
     aliased: set[str],
     stage: int | None,
     slots: Slots,
-    stores: list[Any],
+    stores: list[Store],
     name: str,
 ) -> CudaFunction:
     """The pass of a stage over one slice; without a stage, the remaining work once per row."""

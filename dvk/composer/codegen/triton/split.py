@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dvk.composer.codegen.analysis.online import VariancePair
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.forms import row_pass
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
-from dvk.composer.ir.affine import Affine
+from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Kernel, Store
 from dvk.composer.ir.schedules.triton import TritonSplit
 from dvk.composer.ir.symint import SymbolicSize, leaves_rest, power
@@ -48,7 +47,7 @@ class SplitPartials:
     def place(self, reduce: int) -> tuple[str, Affine]:
         """Parameter name and the offset of slice 0 of the row."""
         kind, slot = self.slots[reduce]
-        coefs: dict[Any, int] = {}
+        coefs: dict[Var, int] = {}
         step = self.row_stride()
         for var in reversed(self.kernel.rows):
             coefs[var] = step
