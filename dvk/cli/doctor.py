@@ -60,6 +60,7 @@ def report_lines(report: dict[str, Any]) -> list[str]:
         lines.append(_row("", measured))
     if not cuda["works"]:
         lines.append(_row("GPU", f"none usable: {cuda['error']}"))
+    lines += [_row("schedules for", text) for text in _target(report["target"], cuda["works"])]
     lines.append(_row("system", f"{machine['platform']}, Python {machine['python']}"))
     lines += ["", "packages"]
     lines += [
@@ -102,6 +103,20 @@ def report_lines(report: dict[str, Any]) -> list[str]:
 
 def _row(name: str, value: str) -> str:
     return f"  {name:<20}{value}"
+
+
+def _target(facts: dict[str, Any], has_gpu: bool) -> list[str]:
+    """The facts by which kernels are cut, a line a device."""
+    gpu, cpu = facts["gpu"], facts["cpu"]
+    of_gpu = (
+        f"{gpu['sms']} multiprocessors, {gpu['shared_bytes_per_block'] >> 10} KiB shared memory a block, "
+        f"{gpu['l2_bytes'] >> 20} MiB L2, {gpu['gb_per_s']:.0f} GB/s"
+    )
+    of_cpu = (
+        f"{cpu['cores']} cores, {cpu['l1_bytes'] >> 10} KiB L1, {cpu['l2_bytes'] >> 10} KiB L2, "
+        f"vectors of {cpu['vector_bits']} bits"
+    )
+    return [of_cpu, *([of_gpu] if has_gpu else [])]
 
 
 def _ceilings(facts: dict[str, Any]) -> str:

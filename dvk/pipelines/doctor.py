@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import dvk
-from dvk import backends, machine, resources, runs, sandbox
+from dvk import backends, machine, resources, runs, sandbox, target
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.harness.session import lending
@@ -63,6 +64,7 @@ def examine(library: Path | None = None) -> dict[str, Any]:
         "commit": runs.commit(),
         "home": str(resources.home()),
         "machine": machine.describe() | {"copy_gbps": None} | _ceilings(cpu),
+        "target": asdict(target.of_machine("cuda")),
         "driver": _driver() if gpus else None,
         "cuda": cuda,
         "compiler": compiler,

@@ -33,6 +33,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_facts(report: dict[str, Any]) -> None:
     assert report["machine"]["fingerprint"] == machine.fingerprint()
     assert report["machine"]["packages"]["torch"] == machine.version("torch")
+    assert report["target"]["cpu"]["cores"] == machine.num_cores()
+    assert report["target"]["gpu"]["sms"] > 0
     assert (
         0.5 < report["machine"]["copy_gbps"] < 10_000
         and 0.5 < report["machine"]["read_gbps"] < 10_000
