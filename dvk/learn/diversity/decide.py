@@ -75,50 +75,17 @@ def decide(
     left = [row for row in range(len(rows)) if fates[places[row]] is None]
 
     tell("duplicates", 0, len(left))
-    left.sort(key=lambda row: _best_first(rows.facts[row]))
-    part = np.array(left, dtype=np.int64)
-    alike = np.array([rows.facts[row].alike for row in left], dtype=np.uint64)
-    instead = duplicates.find(rows.text[part], alike, range(len(left)), DUPLICATE)
-    refuse(
-        {
-            left[i]: ("duplicate", f"of {rows.facts[left[j]].id}")
-            for i, j in enumerate(instead.tolist())
-            if j >= 0
-        }
-    )
-    left = [row for row, other in zip(left, instead) if other < 0]
+    left, again = _without_duplicates(rows, left)
+    refuse(again)
     clock.lap("duplicates")
 
     tell("clusters", 0, len(left))
     labels = dict(zip(left, clusters.assign(rows, left, settings, seed, workers).tolist()))
     clock.lap("clusters")
 
-    best = _best(rows.facts[row] for row in left)
-    members: dict[int, list[int]] = {}
-    for row in sorted(left, key=lambda row: _merit(rows.facts[row], best)):
-        members.setdefault(labels[row], []).append(row)
-    cap = settings.cluster_cap or max(
-        CLUSTER_MIN,
-        capping.water_level(
-            list(map(len, members.values())), int(settings.target * 1.5 or CLUSTER_KEEP * len(left))
-        ),
-    )
-    rank: dict[int, int] = {}
-    pools = [
-        [places[row] for row in pool]
-        for cluster in members.values()
-        if (pool := capping.pool(cluster, cap))
-    ]
-    cuts: list[list[int]] = []
-    for found in spread(_Spreading(source, cap), pools, workers if len(pools) > _ALONE else 1):
-        tell("caps", len(cuts), len(pools))
-        cuts.append(found)
-    cut = iter(cuts)
-    for cluster in members.values():
-        chosen = capping.keep(cluster, cap, next(cut) if len(cluster) > cap else ())
-        rank.update({row: place for place, row in enumerate(chosen)})
-        detail = f"{cap} of its cluster's {len(cluster)} rows are kept"
-        refuse({row: ("cluster_full", detail) for row in cluster if row not in rank})
+    cap = settings.cluster_cap or _water_level(Counter(labels.values()).values(), settings.target)
+    rank, full = _capped(source, rows, places, labels, cap, tell, workers)
+    refuse(full)
     clock.lap("caps")
 
     tell("balance", 0, len(rank))
@@ -132,23 +99,88 @@ def decide(
     clock.lap("balance")
 
     kept = [labels[order[position]] for position in choice.taken]
+    sizes = {"cap": cap, "before": report.sizes(list(labels.values())), "after": report.sizes(kept)}
+    return fates, _report(config, everything, fates, sizes, choice.shares, clock.laps)
+
+
+def _without_duplicates(
+    rows: ExampleRows, left: list[int]
+) -> tuple[list[int], dict[int, tuple[str, str]]]:
+    """The rows of `left` that are no duplicate of a better one, best first, and the fates of the others."""
+    left = sorted(left, key=lambda row: _best_first(rows.facts[row]))
+    part = np.array(left, dtype=np.int64)
+    alike = np.array([rows.facts[row].alike for row in left], dtype=np.uint64)
+    instead = duplicates.find(rows.text[part], alike, range(len(left)), DUPLICATE).tolist()
+    refused = {
+        row: ("duplicate", f"of {rows.facts[left[other]].id}")
+        for row, other in zip(left, instead)
+        if other >= 0
+    }
+    return [row for row, other in zip(left, instead) if other < 0], refused
+
+
+def _water_level(sizes: Collection[int], target: int) -> int:
+    """The automatic cap for clusters of these sizes."""
+    room = int(target * 1.5 if target else CLUSTER_KEEP * sum(sizes))
+    return max(CLUSTER_MIN, capping.water_level(list(sizes), room))
+
+
+def _capped(
+    source: Source,
+    rows: ExampleRows,
+    places: Sequence[int],
+    labels: dict[int, int],
+    cap: int,
+    tell: Progress,
+    workers: int,
+) -> tuple[dict[int, int], dict[int, tuple[str, str]]]:
+    """At most `cap` rows of each cluster, each with its rank there, and the fates of the others."""
+    best = _best(rows.facts[row] for row in labels)
+    members: dict[int, list[int]] = {}
+    for row in sorted(labels, key=lambda row: _merit(rows.facts[row], best)):
+        members.setdefault(labels[row], []).append(row)
+    pools = [
+        [places[row] for row in pool]
+        for cluster in members.values()
+        if (pool := capping.pool(cluster, cap))
+    ]
+    cuts: list[list[int]] = []
+    for found in spread(_Spreading(source, cap), pools, workers if len(pools) > _ALONE else 1):
+        tell("caps", len(cuts), len(pools))
+        cuts.append(found)
+    cut = iter(cuts)
+    rank: dict[int, int] = {}
+    refused: dict[int, tuple[str, str]] = {}
+    for cluster in members.values():
+        chosen = capping.keep(cluster, cap, next(cut) if len(cluster) > cap else ())
+        rank.update({row: place for place, row in enumerate(chosen)})
+        detail = f"{cap} of its cluster's {len(cluster)} rows are kept"
+        refused.update({row: ("cluster_full", detail) for row in cluster if row not in rank})
+    return rank, refused
+
+
+def _report(
+    config: Config,
+    everything: Sequence[ExampleRow],
+    fates: Sequence[Fate],
+    clusters: dict[str, Any],
+    shares: dict[str, float],
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    kept = [row for row, fate in zip(everything, fates) if fate is None]
     reasons = Counter(fate[0] for fate in fates if fate is not None)
-    return fates, {
+    return {
         "version": VERSION,
-        "seed": seed,
-        "settings": settings.model_dump(mode="json"),
+        "seed": config.seed,
+        "settings": config.diversity.model_dump(mode="json"),
         "num_rows": len(fates),
         "num_kept": len(kept),
         "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
-        "clusters": {
-            "cap": cap,
-            "before": report.sizes(list(labels.values())),
-            "after": report.sizes(kept),
-        },
-        "shares": choice.shares,
+        "clusters": clusters,
+        "shares": shares,
         "before": report.coverage(everything),
-        "after": report.coverage([row for row, fate in zip(everything, fates) if fate is None]),
-        "seconds": clock.laps,
+        "after": report.coverage(kept),
+        "seconds": seconds,
     }
 
 

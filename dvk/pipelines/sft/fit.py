@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import TextColumn
@@ -25,12 +26,16 @@ from dvk.backbone.decoding.forward import ARCHITECTURES, unwrapped
 from dvk.config import Config
 from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
-from dvk.learn.packs import Packs, deal_packs, from_store, plan, too_long
+from dvk.learn.packs import Packs
 from dvk.learn.sources import Source
 from dvk.pipelines.metrics import FILE, Metrics, rewind
 from dvk.pipelines.report.counted import WordCount
+from dvk.pipelines.sft.course import Course, held_out
 from dvk.pipelines.sft.tokens import tokenise
 from dvk.runs import RunFolder
+
+if TYPE_CHECKING:
+    from dvk.learn.learner import Learner
 
 LOG_EVERY = 20
 """Steps between two lines of metrics.jsonl."""
@@ -70,7 +75,7 @@ def fit(
         config: `fit`, `learning`, `backbone`.
         origin: the examples' origin, for the model's card; tokens are created again when it changes.
         quality: receives every checkpoint; its findings are logged when they are ready.
-        team: the process group; the main process makes tokens and checkpoints, the others read them.
+        processes: the process group; the main process makes tokens and checkpoints, the others read them.
 
     Returns:
         Figures of the whole fit; `checkpoint` is the last one's path.
@@ -78,125 +83,135 @@ def fit(
     from dvk.learn.learner import Learner, opened
 
     processes = processes or ProcessGroup()
-    chief = processes.is_main
     folder = run.path / "fit"
     folder.mkdir(exist_ok=True)
     began = time.monotonic()
-    say = Console(file=sys.stderr, quiet=not chief).print
+    say = Console(file=sys.stderr, quiet=not processes.is_main).print
     kept = processes.broadcast(newest(run.path / "checkpoints"))
     with processes.main_first():  # its files are found by the others
         opening = opened(config, processes)
         backbone = (
             model(run, source, start, opening) if kept is None else trainable(f"hf:{kept}", opening)
         )
-        extend_positions(backbone, capacity := config.learning.pack_tokens)
+        extend_positions(backbone, config.learning.pack_tokens)
         say(f"tokenising for {backbone.name}")
         train, held = tokenise(folder, source, backbone.chat, config, origin)
     tokenised_s = time.monotonic() - began
-    settings = config.learning
-    per_step = max(1, settings.batch_tokens // capacity)
-    if too_long(train.lengths(), capacity) == len(train):
-        raise UsageError(f"no example fits into {capacity} tokens", "raise learning.pack_tokens")
-    epochs = [
-        plan(train.lengths(), capacity, seed=config.seed + epoch)
-        for epoch in range(math.ceil(config.fit.epochs))
-    ]
-    steps_of = [len(packs) // per_step or 1 for packs in epochs]
-    num_steps = max(1, round(sum(steps_of) * config.fit.epochs / len(epochs)))
-    if config.fit.max_steps is not None:
-        num_steps = min(num_steps, config.fit.max_steps)
-    learner = Learner(backbone.model, settings, num_steps, compiled=compiled(backbone, num_steps))
+    course = Course.plan(train, config)
+    learner = Learner(
+        backbone.model,
+        config.learning,
+        course.num_steps,
+        compiled=compiled(backbone, course.num_steps),
+    )
     say(
         f"{len(train):,} rows of {train.info['num_tokens']:,} tokens after {tokenised_s:.0f} s; the first step compiles on a GPU"
     )
     if kept is not None:
         learner.restore(kept)
-    held_groups = plan(held.lengths(), capacity, seed=0) if len(held) else []
-    held_packs = [
-        from_store(held, part, capacity)
-        for part in deal_packs(held_groups, 0, 1, settings.micro_packs)
-    ]
-    if kept is not None:
         rewind(run, learner.step_number, None)
     tokens_before = sum(
         row.get("tokens", 0) for row in run.read(FILE) if row["step"] <= learner.step_number
     )
-    fitted, spent = 0.0, time.monotonic()
-    figures: dict[str, Any] = {}
-    last: Path | None = kept
-
-    def packs_of(step: int) -> list[Packs]:
-        epoch, within = place(step, steps_of)
-        chosen = epochs[epoch][within * per_step : (within + 1) * per_step]
-        return [
-            from_store(train, part, capacity)
-            for part in deal_packs(chosen, processes.rank, processes.size, settings.micro_packs)
-        ]
-
-    metrics = Metrics(run, learner.step_number + 1)
-    with metrics, progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
-        next_packs = ahead.submit(packs_of, learner.step_number)
-        shown = bar.add_task(
-            "fit", total=num_steps, completed=learner.step_number, loss=math.nan, rate=0.0
-        )
-        pending: list[dict[str, Any]] = []
-        while learner.step_number < num_steps:
-            epoch, within = place(learner.step_number, steps_of)
-            packs = next_packs.result()
-            next_packs = ahead.submit(packs_of, learner.step_number + 1)
-            found = learner.step(packs)
-            fitted += found["tokens"]
-            step = learner.step_number
-            if chief:
-                pending.append(
-                    {
-                        "step": step,
-                        "epoch": round(epoch + within / steps_of[epoch], 4),
-                        "elapsed_s": round(time.monotonic() - began, 1),
-                        **rounded(found),
-                    }
-                )
-                bar.update(
-                    shown,
-                    completed=step,
-                    loss=found["loss"],
-                    rate=fitted / (time.monotonic() - spent),
-                )
-            ending = step == num_steps
-            if step % config.fit.save_every == 0 or ending:
-                if held_packs:
-                    figures["held_out_loss"] = learner.evaluate(held_packs)
-                last = save(run, backbone, learner, step, processes)
-                if chief:
-                    pending[-1].update(rounded(figures))
-                    if quality is not None:
-                        quality.begin(step, last)
-            if chief and quality is not None:
-                metrics.write(quality.ready(wait=False))
-            if chief and (len(pending) >= LOG_EVERY or ending or step % config.fit.save_every == 0):
-                metrics.write(pending)
-                pending = []
-    seconds = time.monotonic() - spent
-    if chief and quality is not None:
-        rows = quality.ready(wait=True)
-        with metrics:
-            metrics.write(rows)
-        figures.update({k: v for row in rows[-1:] for k, v in row.items() if k != "step"})
+    steps = _Steps(run, backbone, learner, course, config, processes, quality, began)
+    steps.last = kept
+    seconds = steps.play(held_out(held, config))
     return {
-        "steps": num_steps,
+        "steps": course.num_steps,
         "epochs": config.fit.epochs,
         "rows": len(train),
         "held_out_rows": len(held),
-        "targets": int(fitted + tokens_before),
+        "targets": int(steps.fitted + tokens_before),
         "tokens_in_data": int(train.info["num_tokens"]),
         "tokenised_s": round(tokenised_s, 1),
         "fitted_s": round(seconds, 1),
-        "targets_per_s": round(fitted / seconds) if seconds else None,
+        "targets_per_s": round(steps.fitted / seconds) if seconds else None,
         "by_kind": train.info.get("by_kind"),
         "too_long": train.info.get("too_long"),
-        "checkpoint": str(last),
-        **rounded(figures),
+        "checkpoint": str(steps.last),
+        **rounded(steps.figures),
     }
+
+
+@dataclass
+class _Steps:
+    """The steps of a fit, each one update; now and then the held-out loss, a checkpoint and rows of metrics."""
+
+    run: RunFolder
+    backbone: Trainable
+    learner: Learner
+    course: Course
+    config: Config
+    processes: ProcessGroup
+    quality: Watcher | None
+    began: float
+    """`time.monotonic()` at the begin of the whole fit."""
+    last: Path | None = None
+    """The newest checkpoint."""
+    fitted: float = 0.0
+    """Tokens learned by this process group since it started."""
+    figures: dict[str, Any] = field(default_factory=dict)
+    """The newest held-out loss and quality."""
+    pending: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of metrics that are not yet on disk."""
+
+    def play(self, held_packs: Sequence[Packs]) -> float:
+        """Run the remaining steps; return the seconds they took."""
+        learner, course, chief = self.learner, self.course, self.processes.is_main
+        spent = time.monotonic()
+        metrics = Metrics(self.run, learner.step_number + 1)
+        with metrics, progress(chief) as bar, ThreadPoolExecutor(1) as ahead:
+            next_packs = ahead.submit(course.packs_of, learner.step_number, self.processes)
+            shown = bar.add_task(
+                "fit",
+                total=course.num_steps,
+                completed=learner.step_number,
+                loss=math.nan,
+                rate=0.0,
+            )
+            while learner.step_number < course.num_steps:
+                epoch = course.epoch_at(learner.step_number)
+                packs = next_packs.result()
+                next_packs = ahead.submit(course.packs_of, learner.step_number + 1, self.processes)
+                found = learner.step(packs)
+                self.fitted += found["tokens"]
+                rate = self.fitted / (time.monotonic() - spent)
+                bar.update(shown, completed=learner.step_number, loss=found["loss"], rate=rate)
+                self._after_step(epoch, found, metrics, held_packs)
+        seconds = time.monotonic() - spent
+        if chief and self.quality is not None:
+            rows = self.quality.ready(wait=True)
+            with metrics:
+                metrics.write(rows)
+            self.figures.update({k: v for row in rows[-1:] for k, v in row.items() if k != "step"})
+        return seconds
+
+    def _after_step(
+        self, epoch: float, found: dict[str, float], metrics: Metrics, held_packs: Sequence[Packs]
+    ) -> None:
+        """Keep a row of metrics; at some steps make a checkpoint and write the rows."""
+        step, chief = self.learner.step_number, self.processes.is_main
+        if chief:
+            elapsed_s = round(time.monotonic() - self.began, 1)
+            self.pending.append(
+                {"step": step, "epoch": round(epoch, 4), "elapsed_s": elapsed_s, **rounded(found)}
+            )
+        saved = step % self.config.fit.save_every == 0 or step == self.course.num_steps
+        if saved:
+            if held_packs:
+                self.figures["held_out_loss"] = self.learner.evaluate(held_packs)
+            self.last = save(self.run, self.backbone, self.learner, step, self.processes)
+        if not chief:
+            return
+        if saved:
+            self.pending[-1].update(rounded(self.figures))
+        if self.quality is not None:
+            if saved and self.last is not None:
+                self.quality.begin(step, self.last)
+            metrics.write(self.quality.ready(wait=False))
+        if saved or len(self.pending) >= LOG_EVERY:
+            metrics.write(self.pending)
+            self.pending = []
 
 
 # ------------------------------------------------------------------ the model and its data
@@ -258,15 +273,6 @@ def compiled(backbone: Trainable, num_steps: int) -> bool:
     return next(backbone.parameters()).is_cuda and num_steps >= 200
 
 
-def place(step: int, steps_of: Sequence[int]) -> tuple[int, int]:
-    """Epoch, and step within it."""
-    for epoch, count in enumerate(steps_of):
-        if step < count:
-            return epoch, step
-        step -= count
-    return len(steps_of) - 1, step % steps_of[-1]
-
-
 # ------------------------------------------------------------------ files
 
 
@@ -277,7 +283,7 @@ def newest(folder: Path) -> Path | None:
 
 
 def save(
-    run: RunFolder, backbone: Trainable, learner: Any, step: int, processes: ProcessGroup
+    run: RunFolder, backbone: Trainable, learner: Learner, step: int, processes: ProcessGroup
 ) -> Path:
     """Save weights, tokenizer and learner; the folder appears whole. Only the last one keeps the learner's state."""
     from dvk.learn.learner import STATE, forget
