@@ -8,15 +8,22 @@ the beginning, as are attention layers for which eager PyTorch would choose a fu
 from __future__ import annotations
 
 import logging
-import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
-import dvk
+from dvk.composer.capture.attention_layers import fused_attention_layers, is_fake
 from dvk.composer.capture.blame import innermost_user_line
+from dvk.composer.capture.call_sites import (
+    candidates,
+    children,
+    hooked_submodules,
+    outward,
+    same_class_places,
+    scripted_submodules,
+)
 from dvk.composer.capture.calling import ModuleCall
 from dvk.composer.capture.eager_calls import CallRecording, CallSite, StepRefused
 from dvk.composer.capture.eager_run import recorded
@@ -33,18 +40,6 @@ MAX_PARTS = 60
 
 log = logging.getLogger(__name__)
 
-FAST = (
-    "_native_multi_head_attention",
-    "_transformer_encoder_layer_fwd",
-    "_nested_tensor_from_mask",
-)
-"""Fused functions of torch that attention layers call in eval mode instead of their operators."""
-
-LAYERS = (
-    torch.nn.MultiheadAttention,
-    torch.nn.TransformerEncoderLayer,
-    torch.nn.TransformerEncoder,
-)
 
 Trace = Callable[[CallRecording | None], Any]
 
@@ -63,7 +58,7 @@ def captured(call: ModuleCall, trace: Trace) -> Any:
     quick = fused_attention_layers(call)
     left = [*hooked_submodules(call.model), *scripted_submodules(call.model), *quick]
     search = _Search(call, dict.fromkeys(left))
-    if _is_fake(call):
+    if is_fake(call):
         if search.places:
             raise CannotCompose(
                 f"`{next(iter(search.places))}` has hooks, which need the module to run"
@@ -173,7 +168,7 @@ class _Search:
         self.refused: set[CallSite] = set()
         self.asking: list[CallSite] = []
         """Locations of questions about values, from the error raised before they had answers."""
-        self.untried = [CallSite(path) for path in _children(call.model)]
+        self.untried = [CallSite(path) for path in children(call.model)]
 
     def attempt(self, trace: Trace, *, whole: bool) -> tuple[Any, ...]:
         """Return the result of `trace`, of the module as it is if `whole`; empty if a run shows more to leave to PyTorch."""
@@ -221,7 +216,7 @@ class _Search:
         if isinstance(error, StepRefused):
             self.refused.add(error.place)
             self.places.pop(error.place, None)
-            return self._leave(_outward(error.place, self.call))
+            return self._leave(outward(error.place, self.call))
         if isinstance(error, ChangesState) and not error.path:
             return False
         found = list(candidates(error, self.call))
@@ -255,192 +250,12 @@ class _Search:
         return False
 
 
-def _children(model: torch.nn.Module) -> list[str]:
-    """The outermost submodules other than containers."""
-    result: list[str] = []
-    for path, module in model.named_modules():
-        if (
-            path
-            and not isinstance(module, (*CONTAINERS, torch.nn.Sequential))
-            and not any(path.startswith(f"{one}.") for one in result)
-        ):
-            result.append(path)
-    return result
-
-
 def _is_about_values(error: BaseException) -> bool:
     chain = [error, error.__cause__, error.__context__]
     return any(
         one is not None and ("data-dependent" in str(one) or "DataDependent" in type(one).__name__)
         for one in chain
     )
-
-
-def _is_fake(call: ModuleCall) -> bool:
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    held = [*call.tensors.values(), *call.model.parameters(), *call.model.buffers()]
-    return any(isinstance(t, FakeTensor) for t in held)
-
-
-def _outward(place: CallSite, call: ModuleCall) -> list[CallSite]:
-    """The modules around a place, innermost first."""
-    parts = place.path.split(".") if place.path else []
-    if place.name and place.module is None and place.path:
-        parts.append("")
-    around = [CallSite(".".join(parts[:n])) for n in range(len(parts) - 1, 0, -1)]
-    return [one for one in around if not isinstance(call.model.get_submodule(one.path), CONTAINERS)]
-
-
-CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
-
-
-def same_class_places(place: CallSite, model: torch.nn.Module) -> Iterator[CallSite]:
-    """The place, and that of every other module of its class: if one layer fails, all do."""
-    yield place
-    if place.module is None and place.path:
-        kind = type(model.get_submodule(place.path))
-        if not kind.__module__.startswith("torch.nn.modules.container"):
-            for path, module in model.named_modules():
-                if type(module) is kind and path:
-                    yield CallSite(path, place.name)
-
-
-def candidates(error: BaseException, call: ModuleCall) -> Iterator[CallSite]:
-    """Places on the way to an exception, innermost first; the model's own forward is excluded."""
-    path = getattr(error, "path", None)
-    if path:
-        yield CallSite(path)
-        yield from _outward(CallSite(path), call)
-        return
-    cause = error.__cause__ or error.__context__ or error
-    paths = {id(module): path for path, module in call.model.named_modules()}
-    frames = []
-    step = cause.__traceback__
-    while step is not None:
-        frames.append(step.tb_frame)
-        step = step.tb_next
-    for frame in reversed(frames):
-        if not _is_theirs(frame):
-            continue
-        code = frame.f_code
-        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        if isinstance(owner, torch.nn.Module):
-            path = paths.get(id(owner))
-            if path is None:
-                continue
-            if (
-                code.co_name in ("forward", "__call__")
-                or getattr(getattr(type(owner), code.co_name, None), "__code__", None) is not code
-            ):
-                if path:
-                    yield CallSite(path)
-            else:
-                yield CallSite(path, code.co_name)
-                if path:
-                    yield CallSite(path)
-            continue
-        function = frame.f_globals.get(code.co_name)
-        if (
-            isinstance(function, types.FunctionType)
-            and function.__code__ is code
-            and not _is_entry(function, call)
-        ):
-            name = "" if frame.f_globals is call.home else str(frame.f_globals.get("__name__"))
-            yield CallSite(name=code.co_name, module=name)
-
-
-def _is_theirs(frame: types.FrameType) -> bool:
-    name = str(frame.f_globals.get("__name__"))
-    if name.partition(".")[0] == dvk.__name__ and not name.startswith("dvk.tasks.entry"):
-        return False
-    return name.partition(".")[0] != "torch" or (
-        name.startswith("torch.nn") and name != "torch.nn.modules.module"
-    )
-
-
-def _is_entry(function: types.FunctionType, call: ModuleCall) -> bool:
-    inner = getattr(type(call.model).forward, "__closure__", None) or ()
-    held = [getattr(call.model, "function", None), *(cell.cell_contents for cell in inner)]
-    return any(one is function for one in held)
-
-
-def scripted_submodules(model: torch.nn.Module) -> list[CallSite]:
-    """Submodules that TorchScript runs."""
-    return [
-        CallSite(path)
-        for path, module in model.named_modules()
-        if path and isinstance(module, torch.jit.ScriptModule)
-    ]
-
-
-def hooked_submodules(model: torch.nn.Module) -> list[CallSite]:
-    """Submodules with hooks around their forward."""
-    return [
-        CallSite(path)
-        for path, module in model.named_modules()
-        if path and (module._forward_hooks or module._forward_pre_hooks)
-    ]
-
-
-def fused_attention_layers(call: ModuleCall) -> list[CallSite]:
-    """Attention layers that run as one of torch's fused functions, given a mask."""
-    model = call.model
-    if _is_fake(call) or not any(isinstance(m, LAYERS) and not m.training for m in model.modules()):
-        return []
-    seen: dict[CallSite, None] = {}
-    paths = {id(module): path for path, module in model.named_modules()}
-    stack: list[tuple[str, bool]] = []
-    real = torch.nn.Module.__call__
-    before = {name: getattr(torch, name) for name in FAST}
-
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        masked = any(value is not None and "mask" in name for name, value in kwargs.items()) or (
-            isinstance(self, (torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder))
-            and any(a is not None for a in args[1:])
-        )
-        stack.append((paths.get(id(self), ""), masked))
-        try:
-            return real(self, *args, **kwargs)
-        finally:
-            stack.pop()
-
-    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if (
-                stack
-                and stack[-1][0]
-                and (stack[-1][1] or function is before["_nested_tensor_from_mask"])
-            ):
-                seen[CallSite(stack[-1][0])] = None
-            return function(*args, **kwargs)
-
-        return run
-
-    args, kwargs = call.arguments([t.detach().clone() for t in call.tensors.values()])
-    state = [(b, b.detach().clone()) for b in model.buffers()]
-    for name, function in before.items():
-        setattr(torch, name, noting(function))
-    torch.nn.Module.__call__ = called  # type: ignore[method-assign]
-    try:
-        with (
-            torch.no_grad(),
-            torch.random.fork_rng(
-                [d for d in {t.device for t in call.tensors.values()} if d.type == "cuda"]
-            ),
-        ):
-            model.forward(*args, **kwargs)
-    except ZeroDivisionError:
-        return []
-    finally:
-        torch.nn.Module.__call__ = real  # type: ignore[method-assign]
-        for name, function in before.items():
-            setattr(torch, name, function)
-        with torch.no_grad():
-            for buffer, value in state:
-                if buffer._version:
-                    buffer.copy_(value)
-    return list(seen)
 
 
 def is_worthwhile(graph: Graph) -> bool:

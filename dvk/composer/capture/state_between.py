@@ -45,69 +45,90 @@ def random_kept() -> Iterator[None]:
 @contextmanager
 def kept(model: torch.nn.Module) -> Iterator[None]:
     """Restore the state that the model's code can reach by name: modules, classes, globals and their contents."""
-    saved: list[tuple[Any, Any]] = []
-    bound: list[tuple[Any, str, Any]] = []
-    seen: set[int] = set()
+    saved = _Saved()
+    functions: list[FunctionType] = []
+    for module in model.modules():
+        saved.contents_of(vars(module))
+        functions += [*functions_of(module), *functions_in(vars(module))]
+        for kind in type(module).__mro__:
+            if not is_library(kind):
+                saved.attributes_of(kind)
+    for space, name, value in list(globals_of(functions)):
+        if isinstance(value, (*ATOMS, torch.Tensor, list, dict, set, tuple, deque)):
+            saved.bound.append((space, name, value))
+        if not callable(value) and type(value) is not type(sys):
+            saved.contents_of(value)
+    try:
+        with random_kept():
+            yield
+    finally:
+        saved.restore()
 
-    def save(value: Any, depth: int = 0) -> None:
+
+class _Saved:
+    """Copies of containers, and what names are bound to."""
+
+    def __init__(self) -> None:
+        self.bound: list[tuple[Any, str, Any]] = []
+        """(namespace or class, name, value)"""
+        self._copies: list[tuple[Any, Any]] = []
+        self._seen: set[int] = set()
+
+    def attributes_of(self, kind: type) -> None:
+        """Save a class."""
+        for name, value in list(vars(kind).items()):
+            if not name.startswith("__"):
+                self.bound.append((kind, name, value))
+                self.contents_of(value)
+
+    def contents_of(self, value: Any, depth: int = 0) -> None:
+        """Save a container, and those that it holds."""
         if (
-            id(value) in seen
+            id(value) in self._seen
             or depth > MAX_DEPTH
             or isinstance(value, (torch.Tensor, type, *ATOMS))
         ):
             return
-        seen.add(id(value))
+        self._seen.add(id(value))
         if isinstance(value, (list, dict, set, deque)):
             # Past methods of subclasses: some create what is looked up.
-            saved.append(
-                (value, dict(dict.items(value)) if isinstance(value, dict) else copy.copy(value))
-            )
-            for part in list(dict.values(value) if isinstance(value, dict) else value):
-                save(part, depth + 1)
+            is_dict = isinstance(value, dict)
+            self._copies.append((value, dict(dict.items(value)) if is_dict else copy.copy(value)))
+            for part in list(dict.values(value) if is_dict else value):
+                self.contents_of(part, depth + 1)
         elif isinstance(value, tuple):
             for part in value:
-                save(part, depth + 1)
+                self.contents_of(part, depth + 1)
         elif (
             not is_library(type(value))
             and hasattr(value, "__dict__")
             and not isinstance(value, torch.nn.Module)
         ):
-            save(vars(value), depth + 1)
+            self.contents_of(vars(value), depth + 1)
 
-    functions: list[FunctionType] = []
-    for module in model.modules():
-        save(vars(module))
-        functions += [*functions_of(module), *functions_in(vars(module))]
-        for kind in type(module).__mro__:
-            for name, value in () if is_library(kind) else list(vars(kind).items()):
-                if not name.startswith("__"):
-                    bound.append((kind, name, value))
-                    save(value)
-    for space, name, value in list(globals_of(functions)):
-        if isinstance(value, (*ATOMS, torch.Tensor, list, dict, set, tuple, deque)):
-            bound.append((space, name, value))
-        if not callable(value) and type(value) is not type(sys):
-            save(value)
-    try:
-        with random_kept():
-            yield
-    finally:
-        for owner, name, value in bound:
+    def restore(self) -> None:
+        """Bind the names and fill the containers as they were."""
+        for owner, name, value in self.bound:
             if isinstance(owner, dict):
                 owner[name] = value
             elif vars(owner).get(name) is not value:
                 setattr(owner, name, value)
-        for value, before in saved:
-            if isinstance(value, list):
-                value[:] = before
-            elif isinstance(value, dict):
-                now = dict(dict.items(value))
-                if now.keys() != before.keys() or any(now[k] is not v for k, v in before.items()):
-                    dict.clear(value)
-                    dict.update(value, before)
-            else:
-                value.clear()
-                (value.extend if isinstance(value, deque) else value.update)(before)
+        for value, before in self._copies:
+            _refill(value, before)
+
+
+def _refill(value: Any, before: Any) -> None:
+    """Give a container its earlier contents."""
+    if isinstance(value, list):
+        value[:] = before
+    elif isinstance(value, dict):
+        now = dict(dict.items(value))
+        if now.keys() != before.keys() or any(now[k] is not v for k, v in before.items()):
+            dict.clear(value)
+            dict.update(value, before)
+    else:
+        value.clear()
+        (value.extend if isinstance(value, deque) else value.update)(before)
 
 
 def freed(changes: Iterable[StateChange], left: tuple[str, ...]) -> tuple[str, ...]:

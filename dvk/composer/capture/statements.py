@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+LOOPS = (ast.For, ast.While)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 PREFIX = "dvk_t"
 """Name prefix of the variables that hold parts of expressions."""
@@ -312,3 +313,33 @@ def live_after(function: ast.FunctionDef) -> dict[int, set[str]]:
 
     block(function.body, set(), set(), set())
     return after
+
+
+def blocks_in(s: ast.AST) -> Iterator[list[ast.stmt]]:
+    for _, value in ast.iter_fields(s):
+        if isinstance(value, list) and value:
+            if isinstance(value[0], ast.stmt):
+                yield value
+            elif isinstance(
+                value[0], (ast.ExceptHandler, getattr(ast, "match_case", ast.ExceptHandler))
+            ):
+                for inner in value:
+                    yield from blocks_in(inner)
+
+
+def returns_in(s: ast.AST) -> Iterator[ast.Return]:
+    """Return statements of the function that contains a statement."""
+    if isinstance(s, ast.Return):
+        yield s
+    elif not isinstance(s, SCOPES):
+        for inner in ast.iter_child_nodes(s):
+            yield from returns_in(inner)
+
+
+def escapes(s: ast.AST) -> bool:
+    """A `break` or `continue` of a loop around the statement."""
+    if isinstance(s, (ast.Break, ast.Continue)):
+        return True
+    if isinstance(s, (*SCOPES, *LOOPS)):
+        return any(map(escapes, s.orelse)) if isinstance(s, LOOPS) else False
+    return any(map(escapes, ast.iter_child_nodes(s)))
