@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from dvk.api.written import FOLDER, VALUES, Written, placed
+from dvk.api.live_folder import FOLDER, VALUES, placed
+from dvk.api.written import Written
 from dvk.errors import UsageError
 from dvk.speedups import interval, over_baseline
 from dvk.tasks.beside import PREFIX

@@ -10,38 +10,26 @@ written for a month are removed.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import io
-import os
-import pickle
-import shutil
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 
-import torch
 from torch import nn
 
 from dvk.api.graphed import graphed
-from dvk.api.source import NoSource, Text, import_path
+from dvk.api.importing import import_path
+from dvk.api.live_folder import VALUES, Draft, keep, placed
+from dvk.api.pickled import dumped
+from dvk.api.source import NoSource, Text
 from dvk.errors import UsageError
-from dvk.records import content_hash
-from dvk.resources import home
 from dvk.sandbox import importable
 from dvk.tasks.trees import map_tensors
 
-KEEP_S = 30 * 24 * 3600.0
 CANDIDATE = "new"
 """File name of a live candidate."""
-VALUES = "values"
-"""A separate folder: candidates may read folders that a file puts on its path, but not other files next to it."""
-FOLDER = "DVK_FOLDER"
-"""Start of the line of a task file that gives the folder of its other files."""
 READER = '''
 # ---------------------------------------------------------------- the values as they were, written by dvk
 
@@ -112,17 +100,6 @@ class Written:
         )
 
 
-@dataclass
-class _Draft:
-    """A task file under construction, its folder left open."""
-
-    stem: str
-    entry: str
-    text: str
-    files: dict[str, bytes]
-    how: str
-
-
 def write(
     subject: Any,
     inputs: Sequence[Any],
@@ -167,7 +144,7 @@ def write(
     ]
     if also is not None:
         drafts.append(_draft(also, inputs, kwargs, None, device, stem=CANDIDATE))
-    folder = _keep(drafts)
+    folder = keep(drafts)
     return Written(
         f"{folder / drafts[0].stem}.py:{drafts[0].entry}",
         folder,
@@ -212,7 +189,7 @@ def _draft(
     call: Any,
     device: str,
     stem: str,
-) -> _Draft:
+) -> Draft:
     candidate = bool(stem)
     try:
         return _of_source(subject, call, device, stem, candidate)
@@ -226,7 +203,7 @@ def _draft(
 # ---------------------------------------------------------------- from source
 
 
-def _of_source(subject: Any, call: Any, device: str, stem: str, candidate: bool) -> _Draft:
+def _of_source(subject: Any, call: Any, device: str, stem: str, candidate: bool) -> Draft:
     text, files = Text(), {}
     function = isinstance(subject, FunctionType) or (
         not isinstance(subject, nn.Module) and import_path(subject) is not None
@@ -277,7 +254,7 @@ def _of_source(subject: Any, call: Any, device: str, stem: str, candidate: bool)
         files[f"{stem}_inputs.pt"] = dumped(call, text)
         tail += INPUTS.format(file=f"{stem}_inputs.pt")
     title = f"The source of a live object, as it stood; its values are in {stem}.pt."
-    return _Draft(stem, entry, _joined(text, device, title, tail), files, "source")
+    return Draft(stem, entry, _joined(text, device, title, tail), files, "source")
 
 
 def _joined(text: Text, device: str, title: str, tail: str) -> str:
@@ -307,57 +284,6 @@ def _unpatched(kind: type) -> None:
                     raise NoSource(f"`{base.__name__}.{name}` was replaced")
 
 
-class _Writer(pickle.Pickler):
-    """Pickles with tensors apart, so that their files can be mapped and moved; objects without an import path are written as text."""
-
-    def __init__(self, out: io.BytesIO, text: Text):
-        super().__init__(out, protocol=4)
-        self.tensors: list[torch.Tensor] = []
-        self._numbers: dict[int, int] = {}
-        self._text = text
-
-    def persistent_id(self, value: Any) -> int | str | None:
-        if isinstance(value, torch.Tensor):
-            if id(value) not in self._numbers:
-                self._numbers[id(value)] = len(self.tensors)
-                self.tensors.append(value)
-            return self._numbers[id(value)]
-        if isinstance(value, (type, FunctionType)):
-            found = import_path(value)
-            if found is None:
-                return self._text.define(value)
-            if found[0] == "types":
-                self._text.bind(found[1], value)
-                return found[1]
-            self._text.needs(found[0])
-        return None
-
-    def reducer_override(self, value: Any) -> Any:
-        # By default a bound method is looked up by name, and one that was put on the instance would find itself.
-        return (
-            (MethodType, (value.__func__, value.__self__))
-            if isinstance(value, MethodType)
-            else NotImplemented
-        )
-
-
-def dumped(value: Any, text: Text) -> bytes:
-    """Write a file that `_dvk_read` reads.
-
-    Args:
-        value: anything.
-        text: where classes and functions go that cannot be imported.
-
-    Raises:
-        NoSource, pickle.PicklingError, TypeError, AttributeError: it holds something that cannot be written.
-    """
-    rest, out = io.BytesIO(), io.BytesIO()
-    writer = _Writer(rest, text)
-    writer.dump(value)
-    torch.save({"tensors": writer.tensors, "rest": rest.getvalue()}, out)
-    return out.getvalue()
-
-
 # ---------------------------------------------------------------- from a captured graph
 
 
@@ -370,7 +296,7 @@ def _of_graph(
     stem: str,
     candidate: bool,
     why: str,
-) -> _Draft:
+) -> Draft:
     name = (
         type(subject).__name__
         if isinstance(subject, nn.Module)
@@ -394,7 +320,7 @@ def _of_graph(
         files[f"{stem}_inputs.pt"] = dumped(call, text)
         tail += INPUTS.format(file=f"{stem}_inputs.pt")
     title = f"The graph of a live object, captured since {why}.".replace("\n", " ")
-    return _Draft(stem, entry, _joined(text, device, title, tail), files, f"graph: {why}")
+    return Draft(stem, entry, _joined(text, device, title, tail), files, f"graph: {why}")
 
 
 # ---------------------------------------------------------------- calls and files
@@ -424,51 +350,3 @@ def _named(subject: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, A
             )
         result |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
     return result
-
-
-def _keep(drafts: Sequence[_Draft]) -> Path:
-    """Return the folder with the files, written if it is missing."""
-    parts = [
-        part
-        for one in drafts
-        for part in (
-            one.stem,
-            one.text,
-            *(f"{name} {_digest(held)}" for name, held in one.files.items()),
-        )
-    ]
-    live = home() / "live"
-    folder = live / content_hash(*parts)
-    if folder.is_dir():
-        os.utime(folder)
-        return folder
-    live.mkdir(parents=True, exist_ok=True)
-    for old in live.iterdir():
-        if time.time() - old.stat().st_mtime > KEEP_S:
-            shutil.rmtree(old, ignore_errors=True)
-    aside = Path(tempfile.mkdtemp(dir=live, prefix="making-"))
-    (aside / VALUES).mkdir()
-    for one in drafts:
-        (aside / f"{one.stem}.py").write_text(
-            placed(one.text, repr(str(folder / VALUES))), encoding="utf-8"
-        )
-        for name, held in one.files.items():
-            (aside / VALUES / name).write_bytes(held)
-    aside.chmod(0o755)
-    try:
-        aside.rename(folder)
-    except OSError:  # another process was quicker
-        shutil.rmtree(aside, ignore_errors=True)
-    return folder
-
-
-def _digest(held: bytes) -> str:
-    return hashlib.sha256(held).hexdigest()
-
-
-def placed(text: str, folder: str) -> str:
-    """Return the text of a task file or drop-in, with an expression for the folder of its other files."""
-    return "\n".join(
-        f"{FOLDER} = {folder}" if line.startswith(f"{FOLDER} = ") else line
-        for line in text.split("\n")
-    )

@@ -7,7 +7,8 @@ and `jsonl` read and write skills. Importing this package loads neither pydantic
 from __future__ import annotations
 
 from dvk.skills.graphs import query_from_graph
-from dvk.skills.library import Added, Hit, Library, default_path
+from dvk.skills.library import Library, default_path
+from dvk.skills.results import Added, Hit
 from dvk.skills.seeds import seed_dir
 
 __all__ = ["Added", "Hit", "Library", "default_path", "query_from_graph", "seed_dir"]

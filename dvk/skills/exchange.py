@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dvk.errors import DvkError, LibraryError, UsageError
-from dvk.skills.library import Added, Library
+from dvk.skills.library import Library
+from dvk.skills.results import Added
 
 if TYPE_CHECKING:
     from dvk.records import Skill

@@ -15,16 +15,15 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from dvk.errors import LibraryError
 from dvk.resources import home
 from dvk.skills import journal, ranking, schema
 from dvk.skills.asking import concepts
 from dvk.skills.events import Event
+from dvk.skills.results import Added, Hit
 from dvk.skills.terms import clean, terms, whole_and_parts
 
 if TYPE_CHECKING:
@@ -41,44 +40,6 @@ ASKED = 40
 """Skills that `ask` scores in detail, at least."""
 FLOOR = 0.3
 """Share of a question (`ranking.shares`) below which a skill is no answer to it."""
-
-
-@dataclass(frozen=True)
-class Hit:
-    """One skill that a search found."""
-
-    name: str
-    score: float
-    """Minus SQLite's weighted bm25(), of `ask` times the share of the question: higher is better, positive, comparable within one
-    answer only."""
-    description: str
-    snippet: str
-    """The passage of the body with the most hits, each marked «so»; empty when not asked for."""
-    row: Mapping[str, Any] = field(repr=False, compare=False)
-
-    @property
-    def tags(self) -> Sequence[str]:
-        """The skill's description; LibraryError if another tool has damaged it."""
-        try:
-            return list(json.loads(self.row["tags"]))
-        except (TypeError, ValueError):
-            return self.skill.tags  # raises the error that names the skill
-
-    @cached_property
-    def skill(self) -> Skill:
-        """The whole record."""
-        from dvk.skills.rows import to_skill
-
-        return to_skill(self.row)
-
-
-class Added(NamedTuple):
-    """Results of `add_all`, by skill name."""
-
-    added: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    """Names that existed already and were left unchanged: as requested, or because the content is equal."""
 
 
 class Library:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from dvk.taskgen.pointwise import ACTIVATIONS, NAMED, bounded, unary
+from dvk.taskgen.pointwise import bounded, unary
 from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import ONE, Shape, same
+from dvk.taskgen.unary_operators import ACTIVATIONS, NAMED
 from dvk.taskgen.values import Sample, TaskValue, UnfitOperands, deviation, mapped, rms
 
 CHANNEL_RANKS = (4, 5)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from dvk.taskgen import binary, heads, losses, moved, pointwise, reductions, scans, views
+from dvk.taskgen import (
+    binary,
+    heads,
+    losses,
+    moved,
+    norms,
+    pointwise,
+    reductions,
+    scans,
+    unary_operators,
+    views,
+)
 from dvk.taskgen.dice import Dice
 from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import (
@@ -214,7 +225,7 @@ class Chain:
                 program,
                 x,
                 dice.weighted(
-                    {u: u.weight for u in pointwise.UNARY if u not in pointwise.ACTIVATIONS}
+                    {u: u.weight for u in unary_operators.UNARY if u not in pointwise.ACTIVATIONS}
                 ),
             ),
             "number": self._with_number,
@@ -227,7 +238,7 @@ class Chain:
             "residual": self._with_earlier,
             "input": self._with_input,
             "mask": partial(binary.masked, program),
-            "norm": lambda x: reductions.any_norm(program, x, first),
+            "norm": lambda x: norms.any_norm(program, x, first),
             "softmax": self._softmax,
             "statistic": lambda x: reductions.with_statistic(program, x, first),
             "reduce": self._reduce,
@@ -357,11 +368,7 @@ class Chain:
         program = self.program
         wide = views.cast(program, x, "float32")
         y = self.dice.pick(
-            (
-                lambda v: reductions.any_norm(program, v, self.first()),
-                self._softmax,
-                self._with_number,
-            )
+            (lambda v: norms.any_norm(program, v, self.first()), self._softmax, self._with_number)
         )(wide)
         if any(
             s.arguments and s.arguments[0] is wide and any(a.origin == "held" for a in s.arguments)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dvk.taskgen import binary, heads, pointwise, reductions, views
+from dvk.taskgen import binary, heads, norms, pointwise, reductions, unary_operators, views
 from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.sizes import (
     BATCHES,
@@ -109,7 +109,7 @@ def mlp(program: TaskProgram) -> TaskValue:
     for layer in range(dice.pick((1, 2, 2, 3))):
         x = heads.linear(program, x, _hidden(program, width, (1, 2, 4) if layer == 0 else (1, 2)))
         if dice.chance(0.35):
-            x = reductions.any_norm(program, x, False)
+            x = norms.any_norm(program, x, False)
         x = _extras(program, binary.activated(program, x), False)
     ending = dice.weighted({"none": 2, "linear": 2, "softmax": 2, "log_softmax": 1, "mean": 1})
     if ending in ("linear", "softmax", "log_softmax"):
@@ -132,7 +132,7 @@ def feed_forward(program: TaskProgram) -> TaskValue:
     dice = program.dice
     shape, width = _rows(program, 10)
     x = program.input(shape, dice.pick((("x",), ("hidden_states",), ("tokens",))))
-    y = reductions.any_norm(program, x, False) if dice.chance(0.75) else x
+    y = norms.any_norm(program, x, False) if dice.chance(0.75) else x
     hidden = _hidden(program, width, (1, 2, 4))
     form = dice.weighted({"plain": 3, "halves": 2, "two": 2})
     if form == "plain":
@@ -145,7 +145,7 @@ def feed_forward(program: TaskProgram) -> TaskValue:
     y = heads.linear(program, y, width)
     y = _extras(program, y, False)
     y = binary.combine(program, x, y, "add") if dice.chance(0.8) else y
-    return reductions.any_norm(program, y, False) if dice.chance(0.25) else y
+    return norms.any_norm(program, y, False) if dice.chance(0.25) else y
 
 
 def attention(program: TaskProgram) -> TaskValue:
@@ -207,7 +207,7 @@ def attention(program: TaskProgram) -> TaskValue:
             scores = pointwise.scaled(
                 program,
                 pointwise.unary(
-                    program, pointwise.divided(program, scores, cap), pointwise.NAMED["tanh"]
+                    program, pointwise.divided(program, scores, cap), unary_operators.NAMED["tanh"]
                 ),
                 cap,
             )
@@ -271,7 +271,7 @@ def conv_block(program: TaskProgram) -> TaskValue:
             bias=dice.chance(0.4),
         )
         if dice.chance(0.75):
-            y = reductions.any_norm(program, y, True)
+            y = norms.any_norm(program, y, True)
         y = binary.activated(program, y) if layer == 0 or dice.chance(0.6) else y
         y = _extras(program, y, True)
     if [d[1:] for d in x.shape] == [d[1:] for d in y.shape] and dice.chance(0.7):
@@ -285,12 +285,12 @@ def separable(program: TaskProgram) -> TaskValue:
     dice = program.dice
     x = _maps(program, 300)
     y = heads.convolution(program, x, depthwise=True, stride=1, kernel=dice.pick((3, 5, 7)))
-    y = reductions.any_norm(program, y, True)
+    y = norms.any_norm(program, y, True)
     y = binary.activated(program, y) if dice.chance(0.7) else y
     y = heads.convolution(
         program, y, y.shape[1] if dice.chance(0.6) else None, stride=1, kernel=1, depthwise=False
     )
-    y = reductions.batch_norm(program, y) if dice.chance(0.4) else binary.activated(program, y)
+    y = norms.batch_norm(program, y) if dice.chance(0.4) else binary.activated(program, y)
     y = _extras(program, y, True)
     return (
         binary.combine(program, y, x, "add")
@@ -305,7 +305,7 @@ def squeeze_excite(program: TaskProgram) -> TaskValue:
     x = _maps(program, 60)
     y = _extras(
         program,
-        reductions.any_norm(program, x, True) if dice.chance(0.6) else binary.activated(program, x),
+        norms.any_norm(program, x, True) if dice.chance(0.6) else binary.activated(program, x),
         True,
     )
     z = reductions.reduce(program, y, "mean", (2, 3), True)
@@ -314,7 +314,7 @@ def squeeze_excite(program: TaskProgram) -> TaskValue:
             z = heads.convolution(program, z, z.shape[1], stride=1, kernel=1, depthwise=False)
         else:
             z = binary.weighted_by(program, z, True)
-        z = pointwise.unary(program, z, pointwise.NAMED[dice.pick(acts)])
+        z = pointwise.unary(program, z, unary_operators.NAMED[dice.pick(acts)])
     y = binary.combine(program, y, z, "mul")
     return binary.combine(program, y, x, "add") if dice.chance(0.5) else y
 
@@ -324,7 +324,7 @@ def classifier(program: TaskProgram) -> TaskValue:
     dice = program.dice
     x = _maps(program, 700)
     y = heads.convolution(program, x, stride=dice.pick((1, 2)), kernel=3, depthwise=False)
-    y = reductions.any_norm(program, y, True) if dice.chance(0.6) else y
+    y = norms.any_norm(program, y, True) if dice.chance(0.6) else y
     y = binary.activated(program, y)
     y = heads.pool(program, y, dice.pick(("max", "avg"))) if dice.chance(0.5) else y
     y = reductions.reduce(program, y, dice.pick(("mean", "amax")), (2, 3), False)
@@ -346,7 +346,7 @@ def up_and_join(program: TaskProgram) -> TaskValue:
         if dice.chance(0.5)
         else binary.combine(program, y, skip, "add")
     )
-    y = reductions.any_norm(program, y, True) if dice.chance(0.7) else y
+    y = norms.any_norm(program, y, True) if dice.chance(0.7) else y
     return _extras(program, binary.activated(program, y), True)
 
 
@@ -355,7 +355,7 @@ def modulated(program: TaskProgram) -> TaskValue:
     dice = program.dice
     shape, width = _rows(program, 1)
     x = program.input(shape)
-    y = reductions.any_norm(program, x, False)
+    y = norms.any_norm(program, x, False)
     scale, shift = (
         program.input((*shape[:-2], Dim("1", 1, 1), width) if len(shape) > 2 else shape, (n,))
         for n in ("scale", "shift")
@@ -375,14 +375,12 @@ def projected_gate(program: TaskProgram) -> TaskValue:
     dice = program.dice
     shape, width = _rows(program, 6)
     x = program.input(shape)
-    y = reductions.any_norm(program, x, False) if dice.chance(0.5) else x
+    y = norms.any_norm(program, x, False) if dice.chance(0.5) else x
     a = heads.linear(program, y, width)
     b = heads.linear(program, y, width)
     y = binary.gated(
         program,
-        reductions.any_norm(program, a, False)
-        if dice.chance(0.5)
-        else binary.activated(program, a),
+        norms.any_norm(program, a, False) if dice.chance(0.5) else binary.activated(program, a),
         b,
     )
     y = _extras(program, y, False)

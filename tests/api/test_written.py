@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from dvk.api.live_folder import VALUES
 from dvk.api.source import NoSource, Text
-from dvk.api.written import VALUES, Written, write
+from dvk.api.written import Written, write
 from dvk.errors import TaskError, UsageError
 from dvk.tasks import of_text
 from dvk.tasks.build import build, run_file

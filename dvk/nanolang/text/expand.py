@@ -32,6 +32,7 @@ from dvk.nanolang.lint.width import too_wide
 from dvk.nanolang.listing.prompt import DTYPES
 from dvk.nanolang.listing.symbolic import Names, symbolic
 from dvk.nanolang.parse_error import ParseError, error_context
+from dvk.nanolang.text.memory import allocation, extent, with_drops
 from dvk.nanolang.text.named import CALL, OperatorForm, defined, read
 from dvk.nanolang.text.program import laid_out, same_layout
 from dvk.records import BackendName, Graph, Node
@@ -260,7 +261,7 @@ class _Expansion:
     def _run(self, steps: list[_Kernel | str], params: list[str]) -> list[str]:
         """The body of `run`."""
         known, self.as_listed = set(params), set(params)
-        self.extents = {name: _extent(self.nodes[name]) for name in params}
+        self.extents = {name: extent(self.nodes[name]) for name in params}
         for name in params:
             self.calls.listed(name)
         calls = _read_by_kernels(steps)
@@ -293,7 +294,7 @@ class _Expansion:
             )
         ) is not None:
             raise ParseError(*told)
-        return _dropping(lines, set(params))
+        return with_drops(lines, set(params))
 
     def _value(self, name: str, value: str, params: list[str], read: bool) -> str:
         empty = _EMPTY.fullmatch(value)
@@ -330,7 +331,9 @@ class _Expansion:
         if count is not None:
             self.extents[name] = count
         sizes = f"({shape.strip().rstrip(',')},)" if shape.strip() else "()"
-        return _memory(sizes, strides.strip() if strided else "", TYPES[kind], params, self.device)
+        return allocation(
+            sizes, strides.strip() if strided else "", TYPES[kind], params, self.device
+        )
 
     def _launch(self, kernel: _Kernel, known: set[str], params: list[str]) -> list[str]:
         lines = []
@@ -348,7 +351,7 @@ class _Expansion:
             known.add(name)
             self.as_listed.add(name)
             self.calls.listed(name)
-            self.extents[name] = _extent(node)
+            self.extents[name] = extent(node)
         if (
             self.backend == "cpp"
             and (why := out_of_bounds("\n".join(kernel.lines), self.sizes, self.extents))
@@ -381,7 +384,7 @@ class _Expansion:
         shape, strides = tuple(node.shape or ()), node.strides
         row_major = contiguous_strides(shape)
         odd = strides is not None and not same_layout(strides, row_major, shape)
-        return _memory(
+        return allocation(
             repr(shape),
             repr(tuple(strides or ())) if odd else "",
             str(node.dtype),
@@ -405,57 +408,14 @@ class _Expansion:
         return [f"{wide}void {kernel.name}({', '.join(params)}) {{", *kernel.lines, "}"]
 
 
-def _extent(node: Node) -> int:
-    """Elements from a tensor's first in memory to its last."""
-    assert node.shape is not None, "a tensor has one"
-    strides = node.strides or contiguous_strides(node.shape)
-    return (
-        1
-        + sum(
-            (int(size) - 1) * int(stride) for size, stride in zip(node.shape, strides, strict=True)
-        )
-        if all(node.shape)
-        else 0
-    )
-
-
 @cache
 def _given() -> frozenset[str]:
     """Functions, macros and numbers available to C++ kernels."""
     return frozenset({*re.findall(r"\w+(?=\()|(?<=#define )\w+", cpp_prelude({})), *CONSTANTS})
 
 
-def _memory(shape: str, strides: str, dtype: str, params: list[str], device: str) -> str:
-    where = "" if params else f", device={device!r}"
-    make = f"{params[0]}.new_empty" if params else "torch.empty"
-    return (
-        f"{make}_strided({shape}, {strides}, dtype=torch.{dtype}{where})"
-        if strides
-        else f"{make}({shape}, dtype=torch.{dtype}{where})"
-    )
-
-
 def _read_by_kernels(steps: Iterable[_Kernel | str]) -> set[str]:
     return {name for step in steps if isinstance(step, _Kernel) for name in step.tensors}
-
-
-def _dropping(lines: list[list[str]], params: set[str]) -> list[str]:
-    """Drop values after their last use so that the allocator can reuse their memory."""
-    last: dict[str, int] = {}
-    for number, step in enumerate(lines):
-        for name in TENSOR.findall("\n".join(step)):
-            last[name] = number
-    result = []
-    for number, step in enumerate(lines):
-        result += step
-        dead = [
-            name
-            for name, at in last.items()
-            if at == number and name not in params and re.match(r"[vz]", name)
-        ]
-        if dead and number < len(lines) - 1:
-            result.append(f"del {', '.join(dead)}")
-    return result
 
 
 __all__ = ["ExpandedText", "expand"]
