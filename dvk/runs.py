@@ -10,11 +10,9 @@ does not interpret the records, and never deletes one. A run that fails before i
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
-import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -31,9 +29,19 @@ from dvk import machine, resources
 from dvk.config import Config
 from dvk.config.former import RENAMED
 from dvk.errors import DvkError, RunFolderError
+from dvk.run_places import (
+    LOCK,
+    MANIFEST,
+    fresh,
+    is_empty,
+    locked,
+    newest,
+    read_manifest,
+    unwritable,
+)
 
-MANIFEST = "run.json"
-LOCK = ".lock"
+__all__ = ["MANIFEST", "RunFolder", "commit"]
+
 HOW = ("out", "resume", "argv", "quiet", "workers", "kernelbench")
 """Options that do not change a run's results."""
 
@@ -78,16 +86,16 @@ class RunFolder:
         """
         made = path is None or not path.exists()
         if path is None:
-            path = (_newest(command, name) if resume else None) or _fresh(command, name)
+            path = (newest(command, name) if resume else None) or fresh(command, name)
         try:
             path.mkdir(parents=True, exist_ok=True)
             cls.refuse_used(path, resume=resume)
-            lock = _locked(path)
+            lock = locked(path)
         except OSError as error:
-            raise _unwritable(path, error) from None
+            raise unwritable(path, error) from None
         try:
-            manifest = _read_manifest(path)
-            if manifest is None and not _empty(path):
+            manifest = read_manifest(path)
+            if manifest is None and not is_empty(path):
                 raise RunFolderError(
                     f"not a run folder: `{path}`", "choose an empty or missing folder as --out"
                 )
@@ -112,7 +120,7 @@ class RunFolder:
         Raises:
             RunFolderError: it is damaged.
         """
-        return cls(path, _read_manifest(path) or {}, -1, writes=False)
+        return cls(path, read_manifest(path) or {}, -1, writes=False)
 
     @staticmethod
     def refuse_used(path: Path | None, *, resume: bool) -> None:
@@ -124,9 +132,9 @@ class RunFolder:
         if path is None:
             return
         try:
-            used = path.is_dir() and not resume and not _empty(path)
+            used = path.is_dir() and not resume and not is_empty(path)
         except OSError as error:
-            raise _unwritable(path, error) from None
+            raise unwritable(path, error) from None
         if used:
             raise RunFolderError(
                 f"run folder is already used: `{path}`", "add --resume, or choose another --out"
@@ -360,87 +368,12 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _unwritable(path: Path, error: OSError) -> RunFolderError:
-    reason = error.strerror or str(error)
-    return RunFolderError(
-        f"cannot write run folder `{path}`: {reason}", "choose a writable folder with --out"
-    )
-
-
 def _lost(path: Path, error: OSError) -> RunFolderError:
     """Make an error for a failed write; everything written earlier is on disk."""
     return RunFolderError(
         f"cannot write `{path}`: {error.strerror or error}",
         "repair that (free space, make the folder writable), then continue with --resume",
     )
-
-
-def _prefix(command: str, name: str) -> str:
-    """Return `command-name` as a folder name of at most 80 plain characters."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{command}-{name}")[:80]
-
-
-def _fresh(command: str, name: str) -> Path:
-    """Create and return a new folder under `runs/`."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    for number in range(1, 1000):
-        path = Path("runs") / (
-            f"{_prefix(command, name)}-{stamp}" + (f"-{number}" if number > 1 else "")
-        )
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise _unwritable(path, error) from None
-    raise RunFolderError("a thousand runs began here in this second", "choose another --out")
-
-
-def _newest(command: str, name: str) -> Path | None:
-    """Return the latest run of this command and name under `runs/`."""
-    found: list[tuple[str, Path]] = []
-    for path in Path("runs").glob(f"{_prefix(command, name)}-*"):
-        try:
-            manifest = _read_manifest(path)
-        except RunFolderError:  # another run's damaged folder is not reported
-            continue
-        if manifest is not None and (manifest["command"], manifest["name"]) == (command, name):
-            found.append((manifest["started"], path))
-    return max(found)[1] if found else None
-
-
-def _empty(path: Path) -> bool:
-    """Whether the folder holds only what a run killed before its first record leaves."""
-    return all(entry.name == LOCK or entry.name.endswith(".tmp") for entry in path.iterdir())
-
-
-def _read_manifest(path: Path) -> dict[str, Any] | None:
-    file = path / MANIFEST
-    if not file.exists():
-        return None
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-        if {"command", "name", "status", "started"} <= set(manifest):
-            return dict(manifest)
-    except (OSError, ValueError, TypeError):
-        pass
-    raise RunFolderError(f"damaged run folder: `{file}` cannot be read", "choose another --out")
-
-
-def _locked(path: Path) -> int:
-    """Return a file descriptor that locks the folder for this process; children do not inherit a POSIX lock."""
-    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise RunFolderError(
-            f"another process is writing `{path}`", "wait for it, or choose another --out"
-        ) from None
-    except OSError:  # a file system without locks: an unlocked run is better than none
-        pass
-    return lock
 
 
 def _cut_torn_line(descriptor: int) -> None:

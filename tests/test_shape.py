@@ -36,6 +36,7 @@ LAYERS = {
     "backends": 0.42,
     "device_lock": 0.45,
     "gpu_memory": 0.46,
+    "run_places": 0.49,
     "runs": 0.5,
     "distributed": 0.55,
     "cluster": 0.56,
