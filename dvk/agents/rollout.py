@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from dvk.agents import dialects, policy, repair, selection, writers
@@ -104,12 +103,7 @@ def run_episodes(
     """
     dialect = dialects.get(backbone.dialect)
     settings = config.rollout
-    spec = JudgeSpec(require_kernels=settings.require_kernels)
-    court = (
-        judging
-        if judging is not None
-        else Judging(num_workers(config, default_device()), config, spec=spec)
-    )
+    court = judging if judging is not None else _own_judging(config)
     runners: dict[int, EpisodeRunner] = {}
     asked_before: Counter[str] = Counter()
     waiting = iter(enumerate(subjects))
@@ -132,29 +126,21 @@ def run_episodes(
                     yield begun.episode()
                 else:
                     runners[position] = begun
-            ready = sorted(
-                ((one, conversation) for one in runners.values() for conversation in one.ready),
-                key=lambda pair: order(pair[1].key),
-            )
+            ready = _ready(runners.values())
             full, hungry = len(ready) >= settings.batch, court.num_waiting < court.workers
             if ready and (full or hungry):
-                lost: list[Unparsed] = []
-                asking = generate_turns(
-                    ready[: settings.batch], backbone, dialect, config, step, asked_before, lost
-                )
-                repairing = repair_unparsed(
-                    lost, backbone, dialect, repair.repair_attempts(settings)
-                )
-                for one, conversation, candidate in chain(asking, repairing):
+                batch = ready[: settings.batch]
+                for one, conversation, candidate in _proposed(
+                    batch, backbone, dialect, config, step, asked_before
+                ):
                     court.submit((one, conversation), one.subject.task, candidate)
                 verdicts = court.results(wait=False)
             else:
                 assert court.num_pending or not runners, "a conversation neither asks nor waits"
                 verdicts = court.results(wait=True)
             for (one, conversation), verdict in verdicts:
-                if (
-                    isinstance(one, EpisodeRunner) and runners.get(one.position) is one
-                ):  # else of an earlier run, or trial, that was left
+                # Others are of an earlier run, or trial, that was left.
+                if isinstance(one, EpisodeRunner) and runners.get(one.position) is one:
                     guarded(one, one.on_verdict, conversation, verdict)
             for one in list(runners.values()):
                 _report_turns(one, on_turn)
@@ -163,6 +149,33 @@ def run_episodes(
     finally:
         if judging is None:
             court.close()
+
+
+def _own_judging(config: Config) -> Judging:
+    """A judge queue for one run, on this machine's device."""
+    spec = JudgeSpec(require_kernels=config.rollout.require_kernels)
+    return Judging(num_workers(config, default_device()), config, spec=spec)
+
+
+def _ready(runners: Iterable[EpisodeRunner]) -> list[tuple[EpisodeRunner, ConversationState]]:
+    """Conversations that can be asked, in the order of their keys."""
+    pairs = ((one, conversation) for one in runners for conversation in one.ready)
+    return sorted(pairs, key=lambda pair: order(pair[1].key))
+
+
+def _proposed(
+    ready: Sequence[tuple[EpisodeRunner, ConversationState]],
+    backbone: Backbone,
+    dialect: dialects.Dialect,
+    config: Config,
+    step: int,
+    asked_before: Counter[str],
+) -> Iterator[tuple[EpisodeRunner, ConversationState, Candidate]]:
+    """Ask one batch, and yield candidates as they are read; unparsable answers are repaired afterwards."""
+    lost: list[Unparsed] = []
+    yield from generate_turns(ready, backbone, dialect, config, step, asked_before, lost)
+    attempts = repair.repair_attempts(config.rollout)
+    yield from repair_unparsed(lost, backbone, dialect, attempts)
 
 
 def _report_turns(one: EpisodeRunner, on_turn: OnTurn | None) -> None:

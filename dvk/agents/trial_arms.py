@@ -12,7 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dvk import crashes
 from dvk.agents import dialects, policy, writers
@@ -55,40 +55,25 @@ def sample_arms(
         DvkError: a broken machine.
     """
     dialect = dialects.get(backbone.dialect)
-    settings = config.rollout
-    court: JudgeQueue[Any] = (
-        judging
-        if judging is not None
-        else JudgeQueue(
-            num_workers(config, default_device()),
-            config,
-            spec=JudgeSpec(require_kernels=settings.require_kernels),
-        )
-    )
-    asked: dict[str, Conversation] = {}
-    askers: dict[str, list[K]] = defaultdict(list)
+    court = judging if judging is not None else _own_judging(config)
+    questions = _Questions({}, defaultdict(list))
     turns: dict[tuple[K, int], Turn] = {}
     for key, arm in arms.items():
-        question = crashes.run_guarded(
-            "playing it", policy.build_prompt, dialect, arm.subject, arm.skills, (), config.agents
-        )
-        if isinstance(question, crashes.Crashed):
-            said = Turn(verdict=crashes.verdict(question, "search"))
+        if (crash := questions.add(key, arm, dialect, config)) is not None:
+            said = Turn(verdict=crashes.verdict(crash, "search"))
             turns |= {(key, sample): said for sample in range(config.trials.samples)}
-            continue
-        digest = content_hash(json.dumps(question.messages, sort_keys=True, default=str))
-        asked[digest] = question
-        askers[digest].append(key)
+    asked, askers = questions.asked, questions.askers
     run = object()
     pending: set[tuple[K, int]] = set()
     try:
         for batch in _batches(list(asked), config):
             repeated = [digest for digest in batch for _ in range(config.trials.samples)]
-            tasks, questions = (
+            answers = writers.answers(
+                backbone,
                 [arms[askers[digest][0]].subject for digest in repeated],
                 [asked[digest] for digest in repeated],
+                draws(dialect, config, step),
             )
-            answers = writers.answers(backbone, tasks, questions, draws(dialect, config, step))
             new = {
                 (key, sample): _turn(
                     dialect, arms[key], asked[digest], answer, backbone.name, sample
@@ -111,6 +96,36 @@ def sample_arms(
     return {
         key: tuple(turns[key, sample] for sample in range(config.trials.samples)) for key in arms
     }
+
+
+def _own_judging(config: Config) -> JudgeQueue[Any]:
+    """A judge queue for one run, on this machine's device."""
+    spec = JudgeSpec(require_kernels=config.rollout.require_kernels)
+    return JudgeQueue(num_workers(config, default_device()), config, spec=spec)
+
+
+@dataclass(frozen=True)
+class _Questions(Generic[K]):
+    """The distinct questions of all arms: equal ones are asked once."""
+
+    asked: dict[str, Conversation]
+    """By digest."""
+    askers: dict[str, list[K]]
+    """Digest → arms that ask it."""
+
+    def add(
+        self, key: K, arm: TrialArm, dialect: dialects.Dialect, config: Config
+    ) -> crashes.Crashed | None:
+        """Add an arm's question; return the exception if it has none."""
+        question = crashes.run_guarded(
+            "playing it", policy.build_prompt, dialect, arm.subject, arm.skills, (), config.agents
+        )
+        if isinstance(question, crashes.Crashed):
+            return question
+        digest = content_hash(json.dumps(question.messages, sort_keys=True, default=str))
+        self.asked[digest] = question
+        self.askers[digest].append(key)
+        return None
 
 
 def _turn(

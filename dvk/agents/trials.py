@@ -111,7 +111,7 @@ def try_skills(
         config: `trials`, `rollout`, `agents`, and the judge's settings.
         judging: see `trial_arms.sample_arms`.
         step: training step.
-        team: the process group; all processes have the same proposals and a library of the same content.
+        processes: the process group; all processes have the same proposals and a library of the same content.
         earlier: other tasks, by id, that are siblings if the step's are too few.
 
     Raises:
@@ -138,16 +138,10 @@ def try_skills(
         if (double := why_not_new(proposal, library, taken, KNOWN_SIMILARITY)) is not None:
             doubles[position] = double
         elif proposal.task not in readable:
-            found[position] = Trial(
-                proposal, proposal.skill, False, "its task cannot be played here", None
-            )
+            found[position] = _untried(proposal, "its task cannot be played here")
         elif room[proposal.task] == settings.per_task:
-            found[position] = Trial(
-                proposal,
-                proposal.skill,
-                False,
-                f"{settings.per_task} of its task are tried already",
-                None,
+            found[position] = _untried(
+                proposal, f"{settings.per_task} of its task are tried already"
             )
         else:
             room[proposal.task] += 1
@@ -162,15 +156,15 @@ def try_skills(
         found[position] = trial_outcome(proposed[position], pairs, known_tasks, settings, step)
     _one_a_task(found)
     worth = {id(trial.proposal): trial.worth for trial in found.values()}
-    for (
-        position,
-        double,
-    ) in doubles.items():  # its evidence was measured under the earlier one's name
+    for position, double in doubles.items():
+        # Its evidence was measured under the earlier one's name.
         earned = worth[id(double.earlier)] if double.earlier is not None else 0.0
-        found[position] = Trial(
-            proposed[position], proposed[position].skill, False, double.why, earned
-        )
+        found[position] = _untried(proposed[position], double.why, earned)
     return [found[position] for position in range(len(proposed))]
+
+
+def _untried(proposal: Proposal, why: str, worth: float | None = None) -> Trial:
+    return Trial(proposal, proposal.skill, False, why, worth)
 
 
 def trial_outcome(

@@ -160,33 +160,49 @@ class HfBackbone:
             )
         completions = [self._does_not_fit(prompt) for prompt in asked]
         for i, row in zip(fits, rows):
-            text, cut = (
-                stops.text(row.completion),
-                len(row.completion) < len(begun[i]) + len(drawn[i].tokens),
-            )
-            tokens = Tokens(
-                prompt=row.prompt,
-                completion=row.completion,
-                logprobs=() if begun[i] else drawn[i].logprobs,
-            )
-            at = {
-                position: len(stops.text(row.completion[:position]))
-                for position, _, _ in told.get(i, ())
-            }
-            others = tuple(
-                Alternative(position=position, at=at[position], token=token, logprob=logprob)
-                for position, token, logprob in told.get(i, ())
-                if token not in self.end_ids
-            )
-            completions[i] = Completion(
-                text=text,
-                tokens=tokens,
-                finish="length" if cut else drawn[i].finish,
-                alternatives=others,
-            )
+            completions[i] = self._completion(row, len(begun[i]), drawn[i], told.get(i, ()), stops)
         read, written = sum(len(asked[i]) for i in fits), sum(len(s.tokens) for s in drawn.values())
         self.usage.add(read, written, time.perf_counter() - began)
         return completions
+
+    def _completion(
+        self,
+        row: ScoringRow,
+        num_begun: int,
+        drawn: Sampled,
+        told: Sequence[tuple[int, int, float]],
+        stops: Stops,
+    ) -> Completion:
+        """One answer.
+
+        Args:
+            row: the prompt, and the answer with its prefix.
+            num_begun: tokens of the prefix.
+            drawn: what was sampled after it.
+            told: alternatives, as `scoring.alternatives` gives them.
+        """
+        cut = len(row.completion) < num_begun + len(drawn.tokens)
+        others = tuple(
+            Alternative(
+                position=position,
+                at=len(stops.text(row.completion[:position])),
+                token=token,
+                logprob=logprob,
+            )
+            for position, token, logprob in told
+            if token not in self.end_ids
+        )
+        tokens = Tokens(
+            prompt=row.prompt,
+            completion=row.completion,
+            logprobs=() if num_begun else drawn.logprobs,
+        )
+        return Completion(
+            text=stops.text(row.completion),
+            tokens=tokens,
+            finish="length" if cut else drawn.finish,
+            alternatives=others,
+        )
 
     def _lane(self) -> DeviceLock:
         """Lock of the device that it computes on, if candidates may be timed meanwhile."""

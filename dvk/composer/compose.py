@@ -11,7 +11,7 @@ from functools import partial
 
 from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
-from dvk.composer.codegen.base import KernelSet, codegen
+from dvk.composer.codegen.base import Codegen, KernelSet, codegen
 from dvk.composer.dropin import forward, source_file
 from dvk.composer.fusion import matmul_rules
 from dvk.composer.fusion.build import build
@@ -229,49 +229,23 @@ def join(
         for part, of_part in zip(parts, named, strict=True)
         for key, kernel in part.composition.kernels.items()
     }
-    makers: forward.Makers = {}
-    recurrences: forward.Recurrences = {}
-    fused = []
-    inplace: dict[str, dict[int, int]] = {}
-    hosts: list[
-        forward.HostWriter
-    ] = []  # kept: derived values are named by the identity of their host
+    programs = _Programs()
     for part, of_part in zip(parts, named, strict=True):
-        made = part.composition
-        hosts.append(
-            forward.HostWriter(
-                made.graph,
-                made.prims,
-                made.part,
-                of_part,
-                lambda k, i, o: writer.launch(k, chosen[k.name], i, o),
-                part.may_write_over,
-                task.device,
-                makers,
-                recurrences,
-                cudnn.RECIPE in part.plan.recipes,
-            )
-        )
-        program = hosts[-1].program()
-        inplace |= program.inplace
-        fused.append(
-            source_file.Fused(
-                part.captured, program, "cuda_graph" in part.plan.recipes and task.device == "cuda"
-            )
-        )
+        programs.add(part, of_part, writer, chosen)
+    recurrences = programs.recurrences
     if recurrences and not writer.has_recurrences:
         raise CannotCompose(f"the {backend} backend has no kernels for recurrent layers")
     applied = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
     layers = {name: layer for layer, name in recurrences.items()}
     module = writer.module(
-        KernelSet(tuple(kernels.values()), chosen, inplace, layers, frozenset(applied))
+        KernelSet(tuple(kernels.values()), chosen, programs.inplace, layers, frozenset(applied))
     )
     title = title or f"{len(kernels) + len(layers)} fused kernels" + (
         f" for {len(parts)} sets of inputs" if len(parts) > 1 else ""
     )
     source = source_file.write(
         task,
-        fused,
+        programs.fused,
         kernels=module.text,
         runtime=module.runtime,
         load=list(module.load),
@@ -287,6 +261,51 @@ def join(
         recipes=applied,
         schedule={name: schedule.printed() for name, schedule in chosen.items()},
     )
+
+
+@dataclass
+class _Programs:
+    """The host programs of the parts of one drop-in, and what they ask of its kernels."""
+
+    fused: list[source_file.Fused] = field(default_factory=list)
+    inplace: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Kernel name → output index → index of the input that it overwrites."""
+    recurrences: forward.Recurrences = field(default_factory=dict)
+    _makers: forward.Makers = field(default_factory=dict)
+    _hosts: list[forward.HostWriter] = field(default_factory=list)
+    """Kept: derived values are named by the identity of their host."""
+
+    def add(
+        self,
+        part: Part,
+        kernels: dict[int, Kernel],
+        writer: Codegen,
+        chosen: Mapping[str, Schedule],
+    ) -> None:
+        """Write the host program of a part.
+
+        Args:
+            kernels: the part's, by identity of their group.
+            chosen: schedules by kernel name.
+        """
+        made, recipes_of = part.composition, part.plan.recipes
+        host = forward.HostWriter(
+            made.graph,
+            made.prims,
+            made.part,
+            kernels,
+            lambda k, i, o: writer.launch(k, chosen[k.name], i, o),
+            part.may_write_over,
+            part.task.device,
+            self._makers,
+            self.recurrences,
+            cudnn.RECIPE in recipes_of,
+        )
+        self._hosts.append(host)
+        program = host.program()
+        self.inplace |= program.inplace
+        replayed = "cuda_graph" in recipes_of and part.task.device == "cuda"
+        self.fused.append(source_file.Fused(part.captured, program, replayed))
 
 
 def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:

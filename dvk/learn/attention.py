@@ -87,13 +87,7 @@ def attend(
     packs, heads, tokens, size = query.shape
     kind = query.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
-    groups = heads // key.shape[1]
-    rows = [
-        t.transpose(1, 2).reshape(packs * tokens, -1, size).to(dtype) for t in (query, key, value)
-    ]
-    if groups > 1:
-        rows[1:] = [t.repeat_interleave(groups, dim=1) for t in rows[1:]]
-    q, k, v = rows
+    q, k, v = (_as_rows(t, heads).to(dtype) for t in (query, key, value))
     if kind == "cuda" and dtype in HALF:
         from torch.nn.attention.varlen import varlen_attn
 
@@ -112,6 +106,13 @@ def attend(
         out = _padded(q, k, v, row_offsets, scaling)
     assert isinstance(out, torch.Tensor)
     return out.view(packs, tokens, heads, size), None
+
+
+def _as_rows(states: torch.Tensor, heads: int) -> torch.Tensor:
+    """[packs, heads or fewer, tokens, head size] as [packs · tokens, heads, head size]."""
+    packs, own, tokens, size = states.shape
+    rows = states.transpose(1, 2).reshape(packs * tokens, own, size)
+    return rows.repeat_interleave(heads // own, dim=1) if heads > own else rows
 
 
 @torch.compiler.disable

@@ -109,101 +109,94 @@ def result_shape(x: TaskValue, y: TaskValue) -> Shape:
 
 
 def combine(program: TaskProgram, x: TaskValue, y: TaskValue, kind: str) -> TaskValue:
-    """`x kind y`, `y` broadcast; kinds: add sub mul div max min lerp logaddexp addcmul gate.
+    """`x kind y`, `y` broadcast; kinds: add sub mul div max min lerp logaddexp gate.
 
     Raises:
         UnfitOperands: the result would be degenerate.
     """
-    dice = program.dice
     shape = result_shape(x, y)
-    if kind == "div":
-        y = bounded(program, y, "positive")
-        factors(x.sample, y.sample)
-        text = dice.pick(("{0} / {1}", "torch.div({0}, {1})", "{0}.div({1})", "{0} / {1}"))
-        return program.emit(
-            "div",
-            ("mul",),
-            text,
-            [x, y],
-            mapped(lambda a, b: a / b, x.sample, y.sample),
-            shape=shape,
-        )
+    if kind == "gate":
+        return gated(program, x, y)
     if kind in ("add", "sub"):
-        if x is not y:
-            balanced(x.sample, y.sample)
-        sign = 1 if kind == "add" else -1
-        if kind == "add" and dice.chance(0.12) and x is not y:
-            by = dice.pick((0.3, 0.5, 0.7))
-            text, factor = f"torch.add({{0}}, {{1}}, alpha={by})", by
-        else:
-            text = dice.pick(
-                ("{0} + {1}", "{0} + {1}", "torch.add({0}, {1})", "{0}.add({1})", "{1} + {0}")
-                if kind == "add"
-                else ("{0} - {1}", "{0} - {1}", "torch.sub({0}, {1})", "{0}.sub({1})")
-            )
-            factor = sign
-        plain = ""
-        if kind == "add" and x.origin == "value" and x is not y and dice.chance(0.08):
-            text, factor, plain = "{0}.add_({1})", 1, "{0} + {1}"
-        return program.emit(
-            kind,
-            ("add",),
-            text,
-            [x, y],
-            [a + factor * b for a, b in zip(x.sample, y.sample, strict=True)],
-            shape=shape,
-            plain=plain,
-            floor=_sum_floor(x, y) if kind == "add" else None,
-        )
-    if kind == "mul":
-        factors(x.sample, y.sample)
-        text = dice.pick(
-            ("{0} * {1}", "{0} * {1}", "torch.mul({0}, {1})", "{0}.mul({1})", "{1} * {0}")
-        )
-        floor = 0.0 if (x.floor or -1) >= 0 and (y.floor or -1) >= 0 else None
-        return program.emit(
-            "mul",
-            ("mul",),
-            text,
-            [x, y],
-            mapped(lambda a, b: a * b, x.sample, y.sample),
-            shape=shape,
-            floor=floor,
-        )
+        return _sum(program, x, y, kind, shape)
     if kind in ("max", "min"):
-        chosen = sum(a > b for a, b in zip(x.sample, y.sample, strict=True))
-        if not 10 <= chosen <= 54:
-            raise UnfitOperands("one side always wins")
-        word, function = ("maximum", max) if kind == "max" else ("minimum", min)
-        text = dice.pick((f"torch.{word}({{0}}, {{1}})", f"{{0}}.{word}({{1}})"))
-        return program.emit(
-            word, (word,), text, [x, y], mapped(function, x.sample, y.sample), shape=shape
-        )
-    if kind == "lerp":
+        return _extremum(program, x, y, kind, shape)
+    combined = {"mul": _product, "div": _quotient, "lerp": _between, "logaddexp": _logaddexp}
+    return combined[kind](program, x, y, shape)
+
+
+def _sum(program: TaskProgram, x: TaskValue, y: TaskValue, kind: str, shape: Shape) -> TaskValue:
+    dice = program.dice
+    if x is not y:
         balanced(x.sample, y.sample)
-        by = dice.pick((0.2, 0.3, 0.6, 0.75))
-        text = dice.pick((f"torch.lerp({{0}}, {{1}}, {by})", f"{{0}}.lerp({{1}}, {by})"))
-        return program.emit(
-            "lerp",
-            ("lerp",),
-            text,
-            [x, y],
-            [a + by * (b - a) for a, b in zip(x.sample, y.sample, strict=True)],
-            shape=shape,
+    factor: float = 1 if kind == "add" else -1
+    if kind == "add" and dice.chance(0.12) and x is not y:
+        factor = dice.pick((0.3, 0.5, 0.7))
+        text = f"torch.add({{0}}, {{1}}, alpha={factor})"
+    else:
+        text = dice.pick(
+            ("{0} + {1}", "{0} + {1}", "torch.add({0}, {1})", "{0}.add({1})", "{1} + {0}")
+            if kind == "add"
+            else ("{0} - {1}", "{0} - {1}", "torch.sub({0}, {1})", "{0}.sub({1})")
         )
-    if kind == "logaddexp":
-        balanced(x.sample, y.sample)
-        text = dice.pick(("torch.logaddexp({0}, {1})", "{0}.logaddexp({1})"))
-        return program.emit(
-            "logaddexp",
-            ("logaddexp",),
-            text,
-            [x, y],
-            mapped(lambda a, b: max(a, b) + math.log1p(math.exp(-abs(a - b))), x.sample, y.sample),
-            shape=shape,
-        )
-    assert kind == "gate", kind
-    return gated(program, x, y)
+    plain = ""
+    if kind == "add" and x.origin == "value" and x is not y and dice.chance(0.08):
+        text, factor, plain = "{0}.add_({1})", 1, "{0} + {1}"
+    return program.emit(
+        kind,
+        ("add",),
+        text,
+        [x, y],
+        [a + factor * b for a, b in zip(x.sample, y.sample, strict=True)],
+        shape=shape,
+        plain=plain,
+        floor=_sum_floor(x, y) if kind == "add" else None,
+    )
+
+
+def _product(program: TaskProgram, x: TaskValue, y: TaskValue, shape: Shape) -> TaskValue:
+    factors(x.sample, y.sample)
+    text = program.dice.pick(
+        ("{0} * {1}", "{0} * {1}", "torch.mul({0}, {1})", "{0}.mul({1})", "{1} * {0}")
+    )
+    values = mapped(lambda a, b: a * b, x.sample, y.sample)
+    floor = 0.0 if (x.floor or -1) >= 0 and (y.floor or -1) >= 0 else None
+    return program.emit("mul", ("mul",), text, [x, y], values, shape=shape, floor=floor)
+
+
+def _quotient(program: TaskProgram, x: TaskValue, y: TaskValue, shape: Shape) -> TaskValue:
+    y = bounded(program, y, "positive")
+    factors(x.sample, y.sample)
+    text = program.dice.pick(("{0} / {1}", "torch.div({0}, {1})", "{0}.div({1})", "{0} / {1}"))
+    values = mapped(lambda a, b: a / b, x.sample, y.sample)
+    return program.emit("div", ("mul",), text, [x, y], values, shape=shape)
+
+
+def _extremum(
+    program: TaskProgram, x: TaskValue, y: TaskValue, kind: str, shape: Shape
+) -> TaskValue:
+    chosen = sum(a > b for a, b in zip(x.sample, y.sample, strict=True))
+    if not 10 <= chosen <= 54:
+        raise UnfitOperands("one side always wins")
+    word, function = ("maximum", max) if kind == "max" else ("minimum", min)
+    text = program.dice.pick((f"torch.{word}({{0}}, {{1}})", f"{{0}}.{word}({{1}})"))
+    values = mapped(function, x.sample, y.sample)
+    return program.emit(word, (word,), text, [x, y], values, shape=shape)
+
+
+def _between(program: TaskProgram, x: TaskValue, y: TaskValue, shape: Shape) -> TaskValue:
+    balanced(x.sample, y.sample)
+    by = program.dice.pick((0.2, 0.3, 0.6, 0.75))
+    text = program.dice.pick((f"torch.lerp({{0}}, {{1}}, {by})", f"{{0}}.lerp({{1}}, {by})"))
+    values = [a + by * (b - a) for a, b in zip(x.sample, y.sample, strict=True)]
+    return program.emit("lerp", ("lerp",), text, [x, y], values, shape=shape)
+
+
+def _logaddexp(program: TaskProgram, x: TaskValue, y: TaskValue, shape: Shape) -> TaskValue:
+    balanced(x.sample, y.sample)
+    text = program.dice.pick(("torch.logaddexp({0}, {1})", "{0}.logaddexp({1})"))
+    values = mapped(lambda a, b: max(a, b) + math.log1p(math.exp(-abs(a - b))), x.sample, y.sample)
+    return program.emit("logaddexp", ("logaddexp",), text, [x, y], values, shape=shape)
 
 
 def _sum_floor(x: TaskValue, y: TaskValue) -> float | None:

@@ -18,121 +18,15 @@ from dvk.taskgen import (
     views,
 )
 from dvk.taskgen.dice import Dice
+from dvk.taskgen.layouts import main_shape
 from dvk.taskgen.program import TaskProgram
-from dvk.taskgen.sizes import (
-    BATCHES,
-    CHANNELS,
-    DEPTHS,
-    HEADS,
-    LENGTHS,
-    SIDES,
-    WIDTHS,
-    DeviceProfile,
-    Shape,
-    count,
-    near,
-    up_to,
-    width,
-)
+from dvk.taskgen.sizes import count
 from dvk.taskgen.values import TaskValue, UnfitOperands
 
 TRIES = 12
 """Operators drawn for one step before the chain is abandoned."""
 
 Step = Callable[[TaskValue], TaskValue]
-
-
-def main_shape(
-    program: TaskProgram, profile: DeviceProfile, half_range: bool = False
-) -> tuple[Shape, bool]:
-    """Sizes of the main input, and whether its channels precede its spatial dimensions."""
-    dice = program.dice
-    elements = dice.log_uniform(profile.low, profile.high / (4 if half_range else 1.5))
-    layout = dice.weighted(
-        {"rows": 5, "tokens": 4, "maps": 4, "heads": 1.2, "series": 1, "volumes": 0.9, "flat": 0.3}
-    )
-    if layout == "flat":
-        return (
-            program.constant(
-                "COUNT",
-                near(dice, elements, (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)),
-                dice.pick((37, 64, 101)),
-            ),
-        ), False
-    if layout == "rows":
-        inner = width(dice, min(elements / 2, 65536))
-        rows = near(dice, max(1.0, elements / inner), (*BATCHES, *WIDTHS))
-        return (
-            program.constant(dice.pick(("ROWS", "BATCH", "N")), rows, dice.pick((3, 5, 6, 7))),
-            program.constant(dice.pick(("WIDTH", "FEATURES", "DIM", "COLUMNS")), inner),
-        ), False
-    if layout == "tokens":
-        inner = width(dice, min(elements / 8, 8192))
-        tokens = up_to(dice, elements / inner, LENGTHS)
-        batch = max(1, round(elements / inner / tokens))
-        return (
-            program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))),
-            program.constant(dice.pick(("TOKENS", "SEQ", "LENGTH")), tokens, dice.pick((4, 5, 7))),
-            program.constant(dice.pick(("WIDTH", "DIM", "HIDDEN_SIZE")), inner),
-        ), False
-    if layout == "heads":
-        depth = dice.pick(DEPTHS)
-        tokens = up_to(dice, elements / depth / 4, LENGTHS)
-        heads_ = up_to(dice, elements / depth / tokens, HEADS)
-        batch = max(1, round(elements / depth / tokens / heads_))
-        last = (
-            program.constant("DEPTH", depth)
-            if dice.chance(0.6)
-            else program.constant("KEYS", tokens)
-        )
-        batch = max(1, round(batch * depth / last.native))
-        return (
-            program.constant("BATCH", near(dice, batch, BATCHES), 2),
-            program.constant("HEADS", heads_, dice.pick((2, 3))),
-            program.constant(
-                "QUERIES" if last.text == "KEYS" else "TOKENS", tokens, dice.pick((4, 6))
-            ),
-            last,
-        ), False
-    if layout == "volumes":
-        side = up_to(dice, (elements / 8) ** (1 / 3), (4, 7, 8, 12, 14, 16, 24, 32, 56))
-        channels = up_to(dice, elements / side**3, CHANNELS)
-        batch = max(1, round(elements / side**3 / channels))
-        return (
-            program.constant("BATCH", near(dice, batch, BATCHES), 2),
-            program.constant("CHANNELS", channels),
-            program.constant("FRAMES", side, dice.pick((4, 6))),
-            (space := program.constant("SIDE", side, dice.pick((6, 8)))),
-            space,
-        ), True
-    if layout == "series":
-        length = up_to(dice, elements / 4, (*LENGTHS, 16000, 16384))
-        channels = up_to(dice, elements / length, CHANNELS)
-        batch = max(1, round(elements / length / channels))
-        return (
-            program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))),
-            program.constant("CHANNELS", channels),
-            program.constant("LENGTH", length, dice.pick((12, 16, 17))),
-        ), True
-    side = up_to(dice, max(7.0, (elements / 8) ** 0.5), SIDES)
-    channels = up_to(dice, elements / side**2, CHANNELS)
-    batch = max(1, round(elements / side**2 / channels))
-    square = program.constant(
-        "SIDE" if dice.chance(0.6) else "HEIGHT", side, dice.pick((7, 8, 9, 12))
-    )
-    other = square
-    if square.text == "HEIGHT":
-        other = program.constant(
-            "WIDTH",
-            up_to(dice, side * 1.5, SIDES) if dice.chance(0.5) else side,
-            dice.pick((8, 10, 11)),
-        )
-    return (
-        program.constant("BATCH", near(dice, batch, BATCHES), dice.pick((2, 3))),
-        program.constant("CHANNELS", channels),
-        square,
-        other,
-    ), True
 
 
 def main_kind(dice: Dice) -> str:
@@ -183,9 +77,14 @@ class Chain:
 
     def drawn(self, left: int) -> tuple[str, Step]:
         """A kind of step and the step."""
-        program, dice, first = self.program, self.dice, self.first()
-        position, wide = len(program.operators), program.profile.wide
-        weights = {
+        kind = self.dice.weighted(self._weights(left))
+        return kind, self._steps()[kind]
+
+    def _weights(self, left: int) -> dict[str, float]:
+        """How likely each kind of step is now, with `left` operators to come."""
+        first, position = self.first(), len(self.program.operators)
+        wide = self.program.profile.wide
+        return {
             "activation": 4.0,
             "unary": 2.5,
             "number": 2.4,
@@ -218,14 +117,21 @@ class Chain:
             "embedded": 0.25 * wide,
             "attention": 6.0 * wide if self.x.rank == 4 and not first and not position else 0.0,
         }
-        kind = dice.weighted(weights)
-        steps: dict[str, Step] = {
+
+    def _steps(self) -> dict[str, Step]:
+        """The step of each kind."""
+        program, dice, first = self.program, self.dice, self.first()
+        return {
             "activation": partial(binary.activated, program),
             "unary": lambda x: pointwise.unary(
                 program,
                 x,
                 dice.weighted(
-                    {u: u.weight for u in unary_operators.UNARY if u not in pointwise.ACTIVATIONS}
+                    {
+                        u: u.weight
+                        for u in unary_operators.UNARY
+                        if u not in unary_operators.ACTIVATIONS
+                    }
                 ),
             ),
             "number": self._with_number,
@@ -258,7 +164,6 @@ class Chain:
             "embedded": partial(heads.embedded, program),
             "attention": partial(heads.attention, program),
         }
-        return kind, steps[kind]
 
     def _with_number(self, x: TaskValue) -> TaskValue:
         program, dice = self.program, self.dice
@@ -452,4 +357,4 @@ def fusion(program: TaskProgram) -> None:
             program.outputs.append(dice.pick(kept))
 
 
-__all__ = ["Chain", "fusion", "main_shape", "single"]
+__all__ = ["Chain", "fusion", "single"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from dvk.taskgen.program import TaskProgram
 from dvk.taskgen.reductions import softmax
@@ -19,6 +21,17 @@ FAMILIES = {
     "cross_entropy": "cross_entropy",
     "cosine": "cosine_similarity",
     "distance": "pairwise_distance",
+}
+
+
+MODULES = {
+    "mse": "MSELoss",
+    "l1": "L1Loss",
+    "smooth_l1": "SmoothL1Loss",
+    "huber": "HuberLoss",
+    "bce": "BCEWithLogitsLoss",
+    "soft_margin": "SoftMarginLoss",
+    "kl": "KLDivLoss",
 }
 
 
@@ -52,6 +65,7 @@ def loss(program: TaskProgram, x: TaskValue) -> TaskValue:
         ("target", "labels", "reference"),
         {"bce": "unit", "soft_margin": "sign", "kl": "probabilities"}.get(kind, "normal"),
     )
+    function: Callable[[float, float], float]
     if kind == "kl":
         x = softmax(program, x, x.rank - 1, log=True)
         reduction = "none" if reduction == "none" else dice.pick(("sum", "batchmean"))
@@ -63,32 +77,25 @@ def loss(program: TaskProgram, x: TaskValue) -> TaskValue:
     elif kind in ("smooth_l1", "huber"):
         width = dice.pick((0.3, 0.5, 1.0, 1.5))
         more = f", {'beta' if kind == 'smooth_l1' else 'delta'}={width}" if width != 1.0 else ""
-
-        def function(a: float, b: float) -> float:
-            size = abs(a - b)
-            return 0.5 * size * size if size < width else width * (size - 0.5 * width)
+        function = partial(_huber, width=width)
     else:
         function = _square if kind == "mse" else _distance
     each = mapped(function, x.sample, target.sample)
     families = (FAMILIES[kind], *(("mul",) if reduction == "batchmean" else ()))
-    title = {
-        "mse": "MSELoss",
-        "l1": "L1Loss",
-        "smooth_l1": "SmoothL1Loss",
-        "huber": "HuberLoss",
-        "bce": "BCEWithLogitsLoss",
-        "soft_margin": "SoftMarginLoss",
-        "kl": "KLDivLoss",
-    }[kind]
     chosen = f", reduction='{reduction}'" if reduction != "mean" or dice.chance(0.2) else ""
     if dice.chance(0.3):
         name = program.module(
-            f"nn.{title}({(chosen + more).removeprefix(', ')})", ("criterion", "loss")
+            f"nn.{MODULES[kind]}({(chosen + more).removeprefix(', ')})", ("criterion", "loss")
         )
         text = f"{name}({{0}}, {{1}})"
     else:
         text = f"F.{word}({{0}}, {{1}}{more}{chosen})"
     return _finished(program, f"{kind}_loss", families, text, [x, target], each, reduction)
+
+
+def _huber(a: float, b: float, width: float) -> float:
+    size = abs(a - b)
+    return 0.5 * size * size if size < width else width * (size - 0.5 * width)
 
 
 def _square(a: float, b: float) -> float:

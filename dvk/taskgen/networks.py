@@ -190,33 +190,32 @@ def attention(program: TaskProgram) -> TaskValue:
         if dice.chance(0.6)
         else pointwise.divided(program, scores, round(math.sqrt(depth), 4))
     )
+    heads_of = (batch[1],) if many else ()
     for kind in dice.shuffled(("bias", "mask", "cap"))[: dice.pick((0, 1, 1, 2))]:
-        if kind == "bias":
-            bias = program.parameter(
-                (*((batch[1],) if many else ()), inside[0], inside[0]),
-                0.0,
-                0.5,
-                ("bias", "relative_bias"),
-                buffer=False,
-            )
-            scores = binary.combine(program, scores, bias, "add")
-        elif kind == "mask":
-            scores = binary.masked(program, scores)
-        else:
-            cap = dice.pick((2.0, 5.0))
-            scores = pointwise.scaled(
-                program,
-                pointwise.unary(
-                    program, pointwise.divided(program, scores, cap), unary_operators.NAMED["tanh"]
-                ),
-                cap,
-            )
+        scores = _changed_scores(program, scores, kind, (*heads_of, inside[0], inside[0]))
     weights = reductions.softmax(program, scores, scores.rank - 1)
     if dice.chance(0.35):
         return weights
     value = program.input((*batch, *inside), dice.pick((("v",), ("value",))))
     y = heads.product(program, weights, value)
     return _extras(program, y, False)
+
+
+def _changed_scores(
+    program: TaskProgram, scores: TaskValue, kind: str, bias_shape: Shape
+) -> TaskValue:
+    """Attention scores with a bias, under a mask, or capped by tanh."""
+    if kind == "bias":
+        names = ("bias", "relative_bias")
+        bias = program.parameter(bias_shape, 0.0, 0.5, names, buffer=False)
+        return binary.combine(program, scores, bias, "add")
+    if kind == "mask":
+        return binary.masked(program, scores)
+    cap = program.dice.pick((2.0, 5.0))
+    bounded = pointwise.unary(
+        program, pointwise.divided(program, scores, cap), unary_operators.NAMED["tanh"]
+    )
+    return pointwise.scaled(program, bounded, cap)
 
 
 def gate_of_experts(program: TaskProgram) -> TaskValue:

@@ -12,7 +12,7 @@ import io
 import re
 import symtable
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -68,15 +68,7 @@ def assemble(
     _check_names(tree, python, set(given))
     if (why := use_before_definition(tree, given)) is not None:
         raise ParseError(*why)
-    taken = names_bound_by(task.source)
-    mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
-        n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)
-    }
-    renamed = {
-        n: f"_dvk_{n}"
-        for n in (mine | set(given)) - {"torch", "tl", "triton"}
-        if ("*" in taken or n in taken) and (n in given or n in tree_names(tree))
-    }
+    renamed = _new_names(tree, set(given), names_bound_by(task.source))
     python = _renamed(python, renamed)
 
     def name(plain: str) -> str:
@@ -102,6 +94,18 @@ def assemble(
         task, [fused], kernels=body, runtime=runtime, load=load, title=title, header=header
     )
     return Candidate(source=source, backend=backend, proposer=proposer, title=title, skills=skills)
+
+
+def _new_names(tree: ast.Module, given: set[str], taken: Collection[str]) -> dict[str, str]:
+    """Other names for those of the program that the user's file binds, too."""
+    mine = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
+        n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)
+    }
+    return {
+        n: f"_dvk_{n}"
+        for n in (mine | given) - {"torch", "tl", "triton"}
+        if ("*" in taken or n in taken) and (n in given or n in tree_names(tree))
+    }
 
 
 def _parsed(python: str) -> ast.Module:

@@ -47,13 +47,14 @@ def tools(library: Path | None) -> MCPServer:
     server = MCPServer(
         "dvk", title="dvk", instructions=INSTRUCTIONS, version=dvk.__version__, log_level="WARNING"
     )
-    add_judging(server, library)
+    add_verify(server)
+    add_optimize(server, library)
     add_skills(server, library)
     return server
 
 
-def add_judging(server: MCPServer, library: Path | None) -> None:
-    """`verify` and `optimize`."""
+def add_verify(server: MCPServer) -> None:
+    """`verify`."""
 
     @server.tool()
     async def verify(
@@ -97,6 +98,10 @@ def add_judging(server: MCPServer, library: Path | None) -> None:
             ]
             rows = await command(["verify", *flags, "--", reference, *candidates], context)
         return {"all_ok": all(row["status"] == "ok" for row in rows), "verdicts": rows}
+
+
+def add_optimize(server: MCPServer, library: Path | None) -> None:
+    """`optimize`."""
 
     @server.tool()
     async def optimize(

@@ -206,18 +206,11 @@ def render(block: RenderBlock) -> dict[str, Any]:
                 failed[made.name] = crashes.traceback_text(error)
             continue
         mutants.see(captured)
-        for _ in range(block.mutants):
-            mutant = mutants.of(captured)
-            if mutant is None:
-                break
+        for mutant in mutants.several(captured, block.mutants):
             try:
                 moved = shift_indices(mutant, draw_offsets(mutant, rng, block.offset))
-                teach(
-                    TaskContext(task, moved, block.backend),
-                    about,
-                    block.per_mutant,
-                    {"mutant_of": made.seed},
-                )
+                context = TaskContext(task, moved, block.backend)
+                teach(context, about, block.per_mutant, {"mutant_of": made.seed})
                 counts["mutants"] += 1
             except Exception:  # noqa: BLE001 - no module says this: any rule may trip over it
                 counts["mutants_not_composed"] += 1

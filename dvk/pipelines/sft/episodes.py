@@ -51,6 +51,23 @@ class Playing:
     def played(self) -> list[tuple[TeacherAttempt, Turn]]:
         return [(attempt, self.turns[number]) for number, attempt in enumerate(self.tried)]
 
+    @property
+    def ended(self) -> bool:
+        """Whether every attempt has a verdict, or could not be read."""
+        return all(t.verdict is not None or t.malformed for t in self.turns.values())
+
+    def episode(self) -> Episode:
+        traces = tuple(
+            Trace(
+                role="policy",
+                rollout=place,
+                skills=(attempt.skill.name,) if attempt.skill else (),
+                turns=(turn,),
+            )
+            for place, (attempt, turn) in enumerate(self.played)
+        )
+        return Episode(task=self.subject.task, traces=traces)
+
 
 def episodes(
     run: RunFolder, config: Config, num_tasks: int, backend: BackendName, workers: int
@@ -92,46 +109,32 @@ def episodes(
             for (number, place), verdict in judged:
                 playing = open_[number]
                 playing.turns[place] = playing.turns[place].model_copy(update={"verdict": verdict})
-            for number in [
-                n
-                for n, p in open_.items()
-                if all(t.verdict is not None or t.malformed for t in p.turns.values())
-            ]:
-                playing = open_.pop(number)
-                rng = random.Random(f"{config.seed} {playing.made.name}")
-                taught = crashes.run_guarded(
-                    "learning from it",
-                    lambda *given: list(examples(*given)),
-                    playing,
-                    rng,
-                    dialect,
-                    config,
-                )
-                for example in taught if not isinstance(taught, crashes.Crashed) else []:
-                    run.append(EXAMPLES, example)
-                    counts[f"kind_{example.kind}"] += 1
-                episode = Episode(
-                    task=playing.subject.task,
-                    traces=tuple(
-                        Trace(
-                            role="policy",
-                            rollout=place,
-                            skills=(a.skill.name,) if a.skill else (),
-                            turns=(turn,),
-                        )
-                        for place, (a, turn) in enumerate(playing.played)
-                    ),
-                )
-                run.append(EPISODES, episode)
-                crashed = [taught.traceback] if isinstance(taught, crashes.Crashed) else []
-                tracebacks.keep(
-                    run,
-                    playing.made.name,
-                    [*playing.tracebacks, *crashed, *tracebacks.of_episode(episode)],
-                )
-                counts.update(tally(episode))
+            for number in [n for n, p in open_.items() if p.ended]:
+                counts.update(keep(run, open_.pop(number), dialect, config))
                 shown.advance(line)
     return dict(counts)
+
+
+def keep(
+    run: RunFolder, playing: Playing, dialect: dialects.Dialect, config: Config
+) -> Counter[str]:
+    """Write a judged task's examples and its episode to the run; returns counts of both."""
+    counts: Counter[str] = Counter()
+    rng = random.Random(f"{config.seed} {playing.made.name}")
+    taught = crashes.run_guarded(
+        "learning from it", lambda *given: list(examples(*given)), playing, rng, dialect, config
+    )
+    for example in taught if not isinstance(taught, crashes.Crashed) else []:
+        run.append(EXAMPLES, example)
+        counts[f"kind_{example.kind}"] += 1
+    episode = playing.episode()
+    run.append(EPISODES, episode)
+    crashed = [taught.traceback] if isinstance(taught, crashes.Crashed) else []
+    tracebacks.keep(
+        run, playing.made.name, [*playing.tracebacks, *crashed, *tracebacks.of_episode(episode)]
+    )
+    counts.update(tally(episode))
+    return counts
 
 
 def at_a_time(backend: BackendName, workers: int) -> int:

@@ -182,50 +182,46 @@ def text(
             )
             lines += [f"{words}{which}.", ""]
     for stage, figures in made["stages"].items():
-        lines += [
-            f"## {stage}",
-            "",
-            "| | |",
-            "|---|---|",
-            *(f"| {k} | {_shown(v)} |" for k, v in figures.items()),
-            "",
-        ]
+        lines += _figures(stage, figures)
     if made["last"]:
-        lines += [
-            "## Last figures",
-            "",
-            "| | |",
-            "|---|---|",
-            *(f"| {k} | {_shown(v)} |" for k, v in made["last"].items()),
-            "",
-        ]
+        lines += _figures("Last figures", made["last"])
     if tables:
-        lines += [
-            "## Measured",
-            "",
-            "| evaluation | tasks | samples × turns | "
-            + " | ".join(f"fast_{t}" for t in THRESHOLDS)
-            + " | geometric mean speedup |",
-            "|---" * (len(THRESHOLDS) + 4) + "|",
-        ]
-        for title, found in tables.items():
-            ends = {
-                t: f" [{e[0]:.0%}–{e[1]:.0%}]" if e else ""
-                for t, e in found["fast_p_interval"].items()
-            }
-            shares = " | ".join(f"{found['fast_p'][t]:.1%}{ends[t]}" for t in THRESHOLDS)
-            kept = found["geomean_kept_interval"]
-            lines.append(
-                f"| {title} | {found['num_tasks']} | {found['samples']} × {found['turns'] or 'all'} | {shares} | "
-                f"{found['geomean_kept']:.2f}"
-                + (f" [{kept[0]:.2f}, {kept[1]:.2f}] |" if kept else " |")
-            )
-        lines += [
-            "",
-            "Intervals are 95 % intervals over tasks; speedups are over eager PyTorch.",
-            "",
-        ]
+        lines += _measured(tables)
     return "\n".join(lines)
+
+
+def _figures(title: str, figures: Mapping[str, Any]) -> list[str]:
+    rows = (f"| {k} | {_shown(v)} |" for k, v in figures.items())
+    return [f"## {title}", "", "| | |", "|---|---|", *rows, ""]
+
+
+def _measured(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """One row an evaluation."""
+    lines = [
+        "## Measured",
+        "",
+        "| evaluation | tasks | samples × turns | "
+        + " | ".join(f"fast_{t}" for t in THRESHOLDS)
+        + " | geometric mean speedup |",
+        "|---" * (len(THRESHOLDS) + 4) + "|",
+    ]
+    for title, found in tables.items():
+        ends = {
+            t: f" [{e[0]:.0%}–{e[1]:.0%}]" if e else "" for t, e in found["fast_p_interval"].items()
+        }
+        shares = " | ".join(f"{found['fast_p'][t]:.1%}{ends[t]}" for t in THRESHOLDS)
+        kept = found["geomean_kept_interval"]
+        lines.append(
+            f"| {title} | {found['num_tasks']} | {found['samples']} × {found['turns'] or 'all'} | {shares} | "
+            f"{found['geomean_kept']:.2f}"
+            + (f" [{kept[0]:.2f}, {kept[1]:.2f}] |" if kept else " |")
+        )
+    return [
+        *lines,
+        "",
+        "Intervals are 95 % intervals over tasks; speedups are over eager PyTorch.",
+        "",
+    ]
 
 
 def _shown(value: Any) -> str:

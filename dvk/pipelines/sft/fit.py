@@ -113,8 +113,7 @@ def fit(
     tokens_before = sum(
         row.get("tokens", 0) for row in run.read(FILE) if row["step"] <= learner.step_number
     )
-    steps = _Steps(run, backbone, learner, course, config, processes, quality, began)
-    steps.last = kept
+    steps = _Steps(run, backbone, learner, course, config, processes, quality, began, kept)
     seconds = steps.play(held_out(held, config))
     return {
         "steps": course.num_steps,

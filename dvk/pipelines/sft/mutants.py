@@ -9,7 +9,7 @@ families that are executed on captured tasks (`gate`); a mutant is no task and i
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dvk.composer import CapturedGraph
@@ -65,6 +65,14 @@ class Mutants:
             ):
                 return captured.model_copy(update={"graph": graph})
         return None
+
+    def several(self, captured: CapturedGraph, count: int) -> Iterator[CapturedGraph]:
+        """Yield up to `count` graphs like this one; fewer if nothing can be exchanged."""
+        for _ in range(count):
+            mutant = self.of(captured)
+            if mutant is None:
+                return
+            yield mutant
 
     def _edit(self, nodes: list[Node]) -> bool:
         edit = self.rng.choice(

@@ -106,39 +106,19 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
             num_steps=request.steps,
             memory=state.memory,
         )
-        guards = Guards(run.read(FILE))
-        workers = request.workers or max(1, num_workers(config, device) // processes.size)
-        queue: JudgeQueue[Any] = JudgeQueue(
-            workers,
-            config,
-            Remembered(),
-            JudgeSpec(
-                require_kernels=config.rollout.require_kernels, contract=default_contract(device)
-            ),
-        )
+        queue = _judge_queue(request, config, device, processes)
         metrics, live = (
             Metrics(run, state.step + 1),
             TrainingView(request.steps, quiet=request.quiet or not processes.is_main),
         )
-        validates = config.train.validate_every
         writing = writers.opened(
             state.backbone.name, opened(config, processes), device, state.backbone
         )
         with state, metrics, live, queue as judging, draw, writing as writer:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
-            if validates and processes.broadcast(not run.read(FILE)):
-                live.stage("validating before the first step")
-                row = {"step": 0, **validate(run, 0, draw, state, writer, config, judging)}
-                metrics.write([row])
-                live.step(row)
             training = Training(run, config, processes, state, draw, judging, writer, live, metrics)
-            while state.step < request.steps:
-                row = training.step(
-                    validates=bool(validates)
-                    and ((state.step + 1) % validates == 0 or state.step + 1 == request.steps)
-                )
-                guards.look(row["step"], row)
+            training.play(request.steps)
             summary = {
                 "run": str(run.path),
                 "steps": state.step,
@@ -152,6 +132,17 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         page.write(run)
         run.finish("done")
     return summary
+
+
+def _judge_queue(
+    request: TrainRequest, config: Config, device: Device, processes: ProcessGroup
+) -> JudgeQueue[Any]:
+    """The judge queue of this process, which shares the machine with the others."""
+    workers = request.workers or max(1, num_workers(config, device) // processes.size)
+    spec = JudgeSpec(
+        require_kernels=config.rollout.require_kernels, contract=default_contract(device)
+    )
+    return JudgeQueue(workers, config, Remembered(), spec)
 
 
 @dataclass(frozen=True)
@@ -168,87 +159,129 @@ class Training:
     live: TrainingView
     metrics: Metrics
 
+    def play(self, num_steps: int) -> None:
+        """Run the remaining steps, with a validation before the first one.
+
+        Raises:
+            DvkError: a guard stopped the run.
+        """
+        guards = Guards(self.run.read(FILE))
+        every = self.config.train.validate_every
+        if every and self.processes.broadcast(not self.run.read(FILE)):
+            self.live.stage("validating before the first step")
+            row = {"step": 0, **self.validated(0)}
+            self.metrics.write([row])
+            self.live.step(row)
+        while self.state.step < num_steps:
+            following = self.state.step + 1
+            is_due = bool(every) and (following % every == 0 or following == num_steps)
+            row = self.step(validates=is_due)
+            guards.look(row["step"], row)
+
     def step(self, *, validates: bool) -> dict[str, Any]:
         """Play, try, learn, keep, write; the step's row of metrics."""
-        run, config, state, draw, writer, live = (
-            self.run,
-            self.config,
-            self.state,
-            self.draw,
-            self.writer,
-            self.live,
-        )
-        step, clock, written = state.step, Clock(), writer.usage.seconds
+        state, draw, live = self.state, self.draw, self.live
+        step, clock, written = state.step, Clock(), self.writer.usage.seconds
         live.stage("preparing tasks", step)
         subjects = draw.step(step)
         clock.lap("draw")
         episodes = self.played(subjects, step)
         clock.lap("play")
         live.stage("trying skills", step)
-        proposed = trials.proposals(episode for episode in episodes if not degenerate(episode))
-        tried = trials.try_skills(
-            proposed,
-            {s.task.id: s for s in subjects},
-            writer,
-            state.library,
-            config,
-            self.judging,
-            step,
-            self.processes,
-            draw.earlier.subjects,
-        )
+        tried = self.tried(subjects, episodes, step)
         clock.lap("trials")
         if may_run_out_of_memory(state.learner.device):
             self.judging.make_room()
         worths = trials.summary_rewards(tried)
         live.stage("learning", step)
-        assigned = [assign(episode, config, worths.get(episode.task.id)) for episode in episodes]
-        learned = [row for one in assigned for row in rows(one.episode)]
-        figures = update(
-            state.learner,
-            learned,
-            config,
-            seed=step,
-            temperature=config.rollout.temperature,
-            processes=self.processes,
-        )
-        writers.renew(writer, state.backbone)
+        assigned = [
+            assign(episode, self.config, worths.get(episode.task.id)) for episode in episodes
+        ]
+        credited = [one.episode for one in assigned]
+        figures = self.learned(credited, step)
         clock.lap("learn")
-        save_step(run, step, [one.episode for one in assigned])
-        for name, texts in [
-            *((n, [t]) for n, t in draw.tracebacks.items()),
-            *((e.task.name, of_episode(e)) for e in episodes),
-        ]:
-            tracebacks.keep(run, name, texts)
-        figures |= draw.note([one.episode for one in assigned], subjects) | trials.admit(
-            state.library, tried, step
-        )
-        state.library.record_all(
-            event for one in assigned if not degenerate(one.episode) for event in plays(one.episode)
-        )
-        if config.library.every and (step + 1) % config.library.every == 0:
-            figures |= grooming_counts(groom(state.library, config.library, step))
+        self.write_episodes(credited, episodes, step)
+        figures |= draw.note(credited, subjects)
+        figures |= self.library_figures(credited, tried, step)
         clock.lap("library")
         if validates:
             live.stage("validating", step)
-            figures |= validate(run, step + 1, draw, state, writer, config, self.judging)
+            figures |= self.validated(step + 1)
             clock.lap("validate")
         state.write(draw.memory())
         clock.lap("save")
         row = {
             "step": step + 1,
-            **episode_figures([one.episode for one in assigned], worths),
+            **episode_figures(credited, worths),
             **figures,
             **left_out_counts(one.left_out for one in assigned),
             "skills": float(len(state.library)),
             **clock.laps,
-            "write_s": round(writer.usage.seconds - written, 2),
+            "write_s": round(self.writer.usage.seconds - written, 2),
         }
-        state.keep(row, config.train.keep_every)
+        state.keep(row, self.config.train.keep_every)
         self.metrics.write([row])
         live.step(row)
-        page.write(run)
+        page.write(self.run)
         return row
+
+    def tried(
+        self, subjects: Sequence[TaskContext], episodes: Sequence[Episode], step: int
+    ) -> list[trials.Trial]:
+        """A trial of every skill that the episodes propose."""
+        proposed = trials.proposals(episode for episode in episodes if not degenerate(episode))
+        return trials.try_skills(
+            proposed,
+            {s.task.id: s for s in subjects},
+            self.writer,
+            self.state.library,
+            self.config,
+            self.judging,
+            step,
+            self.processes,
+            self.draw.earlier.subjects,
+        )
+
+    def learned(self, episodes: Sequence[Episode], step: int) -> dict[str, Any]:
+        """Make one update, and give the new weights to the writer; figures of the update."""
+        figures = update(
+            self.state.learner,
+            [row for episode in episodes for row in rows(episode)],
+            self.config,
+            seed=step,
+            temperature=self.config.rollout.temperature,
+            processes=self.processes,
+        )
+        writers.renew(self.writer, self.state.backbone)
+        return figures
+
+    def write_episodes(self, credited: list[Episode], played: Sequence[Episode], step: int) -> None:
+        """Write the step's episodes, and tracebacks of errors in drawing and playing."""
+        save_step(self.run, step, credited)
+        for name, texts in [
+            *((n, [t]) for n, t in self.draw.tracebacks.items()),
+            *((e.task.name, of_episode(e)) for e in played),
+        ]:
+            tracebacks.keep(self.run, name, texts)
+
+    def library_figures(
+        self, episodes: Sequence[Episode], tried: Sequence[trials.Trial], step: int
+    ) -> dict[str, Any]:
+        """Admit skills, record their use, and groom the library at its time; counts of what was done."""
+        library, settings = self.state.library, self.config.library
+        figures: dict[str, Any] = dict(trials.admit(library, tried, step))
+        library.record_all(
+            event for episode in episodes if not degenerate(episode) for event in plays(episode)
+        )
+        if settings.every and (step + 1) % settings.every == 0:
+            figures |= grooming_counts(groom(library, settings, step))
+        return figures
+
+    def validated(self, step: int) -> dict[str, Any]:
+        """Figures of the validation tasks with the present weights."""
+        return validate(
+            self.run, step, self.draw, self.state, self.writer, self.config, self.judging
+        )
 
     def played(self, subjects: Sequence[TaskContext], step: int) -> list[Episode]:
         """Every process's episodes, in the order of their tasks."""
