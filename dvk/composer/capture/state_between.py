@@ -92,9 +92,9 @@ class _Saved:
         self._seen.add(id(value))
         if isinstance(value, (list, dict, set, deque)):
             # Past methods of subclasses: some create what is looked up.
-            is_dict = isinstance(value, dict)
-            self._copies.append((value, dict(dict.items(value)) if is_dict else copy.copy(value)))
-            for part in list(dict.values(value) if is_dict else value):
+            saved = dict(dict.items(value)) if isinstance(value, dict) else copy.copy(value)
+            self._copies.append((value, saved))
+            for part in list(dict.values(value) if isinstance(value, dict) else value):
                 self.contents_of(part, depth + 1)
         elif isinstance(value, tuple):
             for part in value:
