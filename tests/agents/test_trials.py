@@ -4,257 +4,40 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dvk import tasks
-from dvk.agents import run_episode, trials
+from dvk.agents import trials
 from dvk.agents.task_context import TaskContext
-from dvk.agents.trial_arms import TrialArm, sample_arms
 from dvk.agents.trials import Proposal, Trial, admit, summary_rewards, try_skills, why_refused
-from dvk.backbone import Completion, Conversation
+from dvk.backbone import Conversation
 from dvk.config import Config
 from dvk.harness.queue import JudgeQueue
-from dvk.harness.session.verdict_cache import Remembered, key
-from dvk.records import Candidate, Skill, Status, Task, Verdict
+from dvk.records import Status
 from dvk.skills import Library
 from dvk.stats.effect_size import Bounded as B
 from dvk.stats.effect_size import Gain, OnTask
 from tests.agents.conftest import QUICK, Said, fenced, ok, source, wrong
-
-FLAGS = {"backward": False, "require_kernels": False, "contract": "module"}
-
-
-def configured(**trials: object) -> Config:
-    return Config.model_validate(
-        {**QUICK.model_dump(), "trials": {"samples": 3, "siblings": 2, **trials}}
-    )
-
-
-def subject(name: str, words: str = "relu sigmoid") -> TaskContext:
-    """A task that is never built: its verdicts are recorded."""
-    text = "\n".join(f"x = F.{word}(x)  # of {name}" for word in words.split())
-    return TaskContext(
-        Task(id=name, name=f"the {name}", source=text, entry="Model", kind="module"), None, "cpp"
-    )
-
-
-THREE = {
-    s.task.id: s
-    for s in (
-        subject("own"),
-        subject("brother"),
-        subject("cousin", "relu tanh"),
-        subject("stranger", "conv2d"),
-    )
-}
-TAUGHT, PLAIN = "class ModelNew: 'with the skill'", "class ModelNew: 'without'"
-
-
-def skill(name: str) -> Skill:
-    """One that has few words in common with another."""
-    return Skill(
-        name=name,
-        description=f"{name} first",
-        body=f"## Key Idea\n{name} second\n\n## When it pays\n{name} third",
-    )
-
-
-def proposal(
-    name: str, task: str = "own", sample: int = 0, given: tuple[str, ...] = ()
-) -> Proposal:
-    return Proposal(skill(name), task, sample, given)
-
-
-def teachable(*names: str) -> Said:
-    """A model that applies its lesson if one of `names` is in its prompt; every sample is another text."""
-    count = iter(range(10**6))
-
-    def answer(conversation: Conversation) -> str:
-        taught = any(name in conversation.messages[-1]["content"] for name in names)
-        return fenced(f"{TAUGHT if taught else PLAIN} + '{next(count) % 3}'\n")
-
-    return Said(answer)
-
-
-class Held(Remembered):
-    """Recorded verdicts that are handed out only while `go` is set."""
-
-    def __init__(self, path: Path):
-        super().__init__(path)
-        self.go = threading.Event()
-        self.go.set()
-
-    def recall(self, asked: str) -> Verdict | None:
-        assert self.go.wait(30), "it was never resumed"
-        return super().recall(asked)
-
-
-Recorder = Callable[[Callable[[Task, bool], Verdict]], JudgeQueue[Any]]
+from tests.agents.recorded_trials import (
+    THREE,
+    Recorder,
+    asked,
+    configured,
+    proposal,
+    recording,
+    skill,
+    teachable,
+)
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Iterator[Recorder]:
-    """A judge that has judged every candidate of `teachable` before: verdicts by task, and whether the model was taught."""
-    opened: list[JudgeQueue[Any]] = []
-
-    def record(verdict: Callable[[Task, bool], Verdict]) -> JudgeQueue[Any]:
-        known = Held(tmp_path / "verdicts.db")
-        for one in THREE.values():
-            for text in (TAUGHT, PLAIN):
-                for number in range(3):
-                    candidate = Candidate(source=f"{text} + '{number}'\n", backend="cpp")
-                    known.remember(
-                        key(one.task, candidate, "search", (), QUICK, flags=FLAGS),
-                        verdict(one.task, text == TAUGHT),
-                    )
-        opened.append(JudgeQueue(2, QUICK, known))
-        return opened[-1]
-
-    yield record
-    for one in opened:
-        one.close()
-
-
-def asked(backbone: Said) -> list[str]:
-    return [c.messages[-1]["content"] for conversations, _ in backbone.calls for c in conversations]
-
-
-# ------------------------------------------------------------ questions to the arms
-
-
-def test_which_arm_is_asked_what(library: Library, recorded: Recorder) -> None:
-    library.add_all([skill("given_one"), skill("given_two"), skill("given_three")])
-    backbone = teachable("the_new")
-    one = proposal("the_new", given=("given_one", "given_two", "given_three"))
-    (trial,) = try_skills(
-        [one], THREE, backbone, library, configured(), recorded(lambda *_: ok(1.0)), step=7
-    )
-    assert (
-        trial.gain is not None
-        and set(trial.gain.tasks) == {"own", "brother", "cousin"}
-        and trial.gain.num_pairs == 9
-    )
-    texts = asked(backbone)
-    assert len(texts) == 3 * 2 * 3 and len(set(texts)) == 6
-    assert not any(
-        "of stranger" in text or "given_three" in text for text in texts
-    )  # three may be given, the new one among them
-    for text in set(texts):
-        assert "given_one" in text and "given_two" in text and texts.count(text) == 3
-        if "the_new" in text:
-            assert text.index("given_two") < text.index("the_new")
-    for task in ("own", "brother", "cousin"):
-        assert sorted("the_new" in text for text in set(texts) if f"of {task}" in text) == [
-            False,
-            True,
-        ]
-
-
-def test_pairs_share_their_draws(recorded: Recorder) -> None:
-    """Sample i of either arm: the same seed, and the same number of equal questions before it in its call."""
-
-    def draws(config: Config, step: int) -> dict[str, list[tuple[int | None, float, int]]]:
-        backbone, lot = teachable("new"), [proposal("new_alpha"), proposal("new_beta", "cousin")]
-        try_skills(lot, THREE, backbone, None, config, recorded(lambda *_: ok(1.0)), step)
-        found: dict[str, list[tuple[int | None, float, int]]] = {}
-        for conversations, sampling in backbone.calls:
-            assert len(conversations) <= config.rollout.batch
-            for number, conversation in enumerate(conversations):
-                before = sum(other == conversation for other in conversations[:number])
-                found.setdefault(conversation.messages[-1]["content"], []).append(
-                    (sampling.seed, sampling.temperature, before)
-                )
-        return found
-
-    small = configured().model_copy(
-        update={"rollout": QUICK.rollout.model_copy(update={"batch": 7, "temperature": 0.5})}
-    )
-    found = draws(small, 1)
-    (same,) = {tuple(of) for of in found.values()}
-    assert [before for _, _, before in same] == [0, 1, 2] and {
-        temperature for _, temperature, _ in same
-    } == {0.5}
-    large = configured().model_copy(
-        update={"rollout": QUICK.rollout.model_copy(update={"temperature": 0.5})}
-    )
-    assert draws(large, 1) == found  # whatever a call holds
-    (other,) = {tuple(of) for of in draws(small, 2).values()}
-    assert other[0][0] != same[0][0]
-
-
-def test_shared_controls_are_asked_once(recorded: Recorder) -> None:
-    backbone = teachable("new")
-    both = [proposal("new_alpha", sample=0), proposal("new_beta", sample=1)]
-    first, second = try_skills(
-        both, THREE, backbone, None, configured(siblings=1), recorded(lambda *_: ok(1.0))
-    )
-    assert len(set(asked(backbone))) == 2 + 2 * 2 and len(asked(backbone)) == 6 * 3
-    assert (
-        first.gain is not None
-        and second.gain is not None
-        and first.gain.num_pairs == second.gain.num_pairs == 6
-    )
-
-
-def test_a_model_without_graphs_to_read_tries_nothing() -> None:
-    backbone = Said(lambda _: "", dialect="compact")
-    (trial,) = try_skills([proposal("new")], THREE, backbone, None, configured())
-    assert not backbone.calls and not trial.admitted and "cannot be played" in trial.why
-    assert summary_rewards([trial]) == {"own": {0: None}}, "unknown"
-
-
-def test_a_backbone_that_fails_or_babbles(recorded: Recorder) -> None:
-    def answer(conversation: Conversation) -> str | Completion:
-        if "new" in conversation.messages[-1]["content"]:
-            return Completion(text="", finish="error", error="down")
-        return "no code at all"
-
-    arms = {
-        taught: TrialArm(THREE["own"], (skill("new"),) if taught else ())
-        for taught in (True, False)
-    }
-    turns = sample_arms(arms, Said(answer), configured(), recorded(lambda *_: ok(1.0)))
-    assert [turn.finish for turn in turns[True]] == ["error"] * 3 and all(
-        turn.malformed for turn in turns[False]
-    )
-    assert not any(turn.verdict for of in turns.values() for turn in of)
-    (trial,) = try_skills(
-        [proposal("new")], THREE, Said(answer), None, configured(), recorded(lambda *_: ok(1.0))
-    )
-    assert (
-        trial.gain is not None
-        and trial.gain.num_unmeasured == 9
-        and "9 were not measured" in trial.why
-    )
-    assert not trial.admitted and trial.worth == 0
-
-
-def test_a_trial_that_is_left_does_not_disturb_what_follows(recorded: Recorder) -> None:
-    judging = recorded(lambda *_: ok(1.0))
-    assert isinstance(judging.remembered, Held)
-    judging.remembered.go.clear()
-
-    def answer(_: Conversation) -> str:
-        if judging.num_pending:
-            raise KeyboardInterrupt
-        return fenced(f"{PLAIN} + '0'\n")
-
-    config = configured(samples=1).model_copy(
-        update={"rollout": QUICK.rollout.model_copy(update={"batch": 1, "turns": 1})}
-    )
-    with pytest.raises(KeyboardInterrupt):
-        try_skills([proposal("new")], THREE, Said(answer), None, config, judging)
-    assert judging.num_pending == 1
-    judging.remembered.go.set()
-    played = run_episode(THREE["own"], teachable("new"), None, config, judging=judging)
-    assert [turn.verdict and turn.verdict.status for turn in played.traces[0].turns] == [Status.OK]
-    (trial,) = try_skills([proposal("new")], THREE, teachable("new"), None, config, judging)
-    assert trial.gain is not None and trial.gain.num_pairs == 3 and judging.num_pending == 0
+    with recording(tmp_path / "verdicts.db") as record:
+        yield record
 
 
 # ------------------------------------------------------------ decisions on verdicts

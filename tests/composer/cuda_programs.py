@@ -23,6 +23,9 @@ from dvk.composer.runtime import cuda_launch, guards
 from tests.composer import cuda_emulator
 from tests.composer.programs import poisoned
 
+FEW = ("bias_gelu", "softmax_loop", "residual_rms", "split_columns", "mean_square", "half", "mask")
+"""Cases of every family that run without the slow mark, under two schedules."""
+
 
 class Program:
     """A module's kernels under each schedule index, and the texts that run them; `prefix` keeps names apart."""

@@ -11,7 +11,8 @@ import sys
 
 import torch
 
-from tests.composer.special_cases import Case, few_for_kernels, for_gpu, wrong
+from tests.composer.special_cases import few_for_kernels, for_gpu
+from tests.composer.special_inputs import Case, wrong
 from tests.composer.triton_cases import Function
 from tests.composer.triton_programs import Program, nth
 

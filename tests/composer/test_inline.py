@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from dvk.composer.ir.errors import CannotCompose
-from tests.composer.inline_cases import CASES, REFUSED
+from tests.composer import inline_cases, inline_value_cases  # noqa: F401 - they fill the tables
+from tests.composer.inline_tables import CASES, REFUSED
 from tests.composer.partial_models import Made
 
 GUARDED = {"branch on a value"}

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.composer.cuda_programs import Program, load
-from tests.composer.special_cases import Case, few_for_kernels, for_gpu, wrong
+from tests.composer.special_cases import few_for_kernels, for_gpu
+from tests.composer.special_inputs import Case, wrong
 from tests.composer.triton_cases import Function
 
 ROOT = Path(__file__).resolve().parents[2]

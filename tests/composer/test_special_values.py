@@ -17,27 +17,27 @@ from dvk.composer import applicable
 from dvk.composer.lowering.dispatch import lower
 from tests.composer.programs import Program, capture, compiled, drop_in
 from tests.composer.special_cases import (
-    ATTENTION,
     BINARY,
     COLUMNS,
-    IMAGES,
-    INF,
     LEFT,
-    NAN,
     NO_KERNEL,
     ODD,
-    PRODUCTS,
     ROWS,
     UNARY,
+    row_case,
+)
+from tests.composer.special_inputs import (
+    INF,
+    NAN,
     Case,
     columns,
     image,
     matrix,
     pairs,
-    row_case,
     scalars,
     wrong,
 )
+from tests.composer.special_modules import ATTENTION, IMAGES, PRODUCTS
 from tests.composer.special_options import options
 
 FEW = ("softmax", "log_sum_by_hand", "min_pair", "var_mean", "layer_norm", "cummax")

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
-from pathlib import Path
 
 import pytest
 
 from dvk.config import LibraryConfig
 from dvk.errors import LibraryError
-from dvk.records import Skill
 from dvk.skills import Library, seeds
-from dvk.skills.events import Event, replay
+from dvk.skills.events import replay
 from dvk.skills.grooming import LibraryChange, apply, groom, plan
 from dvk.skills.likeness import likeness, near_duplicates, words
-from dvk.skills.merging import bring, diff
-from dvk.skills.relations import joints, learned, related
 from dvk.skills.usage import SkillUsage, tally
+from tests.skills.plays_given import Make, play
 
-Make = Callable[..., Skill]
 SETTINGS = LibraryConfig()
 
 
@@ -38,19 +30,6 @@ def used(
         **more,
     }
     return (name, "policy"), SkillUsage(name, **fields)  # type: ignore[arg-type]
-
-
-def play(skills: Sequence[str], gain: float, step: int) -> list[Event]:
-    others = {name: [other for other in skills if other != name] for name in skills}
-    return [
-        Event(
-            "given",
-            name,
-            step,
-            {"role": "policy", "task": "t", "gain": gain, "together": others[name]},
-        )
-        for name in skills
-    ]
 
 
 # ---------------------------------------------------------------- plan
@@ -295,192 +274,3 @@ def test_a_plan_that_no_longer_holds_is_refused_whole(library: Library, make: Ma
     with pytest.raises(LibraryError):
         apply(library, changes, step=1)
     assert library.names() == ["a", "b"]
-
-
-# ---------------------------------------------------------------- relations
-
-
-def joint_plays(
-    effects: dict[str, float], sets: Sequence[Sequence[str]], excess: float, times: int = 12
-) -> list[Event]:
-    """Plays of `sets` whose gains are the sum of `effects`, plus `excess` if a and b are both given; errors of ±0.01."""
-    events = [Event("added", name) for name in effects]
-    for step, names in product(range(times), sets):
-        gain = sum(effects[name] for name in names) + (excess if {"a", "b"} <= set(names) else 0.0)
-        events += play(
-            names,
-            gain + (0.01 if step % 2 else -0.01),
-            1000 * len(names) + 10 * step + sum(map(ord, names)),
-        )
-    return events
-
-
-def test_the_excess_over_the_sum_of_both() -> None:
-    (pair,) = joints(joint_plays({"a": 0.1, "b": 0.2}, [["a"], ["b"], ["a", "b"]], 0.3))
-    assert (pair.one, pair.other, pair.plays) == ("a", "b", 12) and pair.excess == pytest.approx(
-        0.3
-    )
-    # Three means of 12 with errors ±0.01: s² = 36·10⁻⁴/33, error √(3 s²/12) = 0.0052223, t(0.995; 33) = 2.733277.
-    assert pair.hi - pair.excess == pytest.approx(2.733277 * 0.0052223, abs=1e-5)
-    assert pair.kind(0.05) == "combines"
-
-
-@pytest.mark.parametrize(
-    ("excess", "said"),
-    [
-        (0.3, {"a": {"combines": ["b"]}, "b": {"combines": ["a"]}}),
-        (0.02, {}),
-        (0.0, {}),
-        (-0.2, {"a": {"conflicts": ["b"]}, "b": {"conflicts": ["a"]}}),
-    ],
-)
-def test_a_third_skill_is_not_taken_for_the_twos_doing(
-    make: Make, excess: float, said: object
-) -> None:
-    effects = {"a": 0.1, "b": 0.2, "c": 0.4}
-    events = joint_plays(effects, [["c"], ["a", "c"], ["b", "c"], ["a", "b", "c"]], excess)
-    assert learned([make(name) for name in effects], events) == said
-
-
-def test_without_evidence_nothing_is_reported(make: Make) -> None:
-    skills = [make("a"), make("b")]
-    together = joint_plays({"a": 0.1, "b": 0.2}, [["a", "b"]], 0.5)
-    assert learned(skills, together) == {}, "never given without each other"
-    rarely = joint_plays({"a": 0.1, "b": 0.2}, [["a"], ["b"], ["a", "b"]], 0.5, times=9)
-    assert learned(skills, rarely) == {}
-    assert learned(skills, []) == {}
-
-
-def test_a_skill_refines_what_it_was_written_with_if_it_resembles_it(make: Make) -> None:
-    old, far = (
-        make("old", "keep a running maximum and rescale"),
-        make("far", " ".join(f"word{n}" for n in range(40))),
-    )
-    new = make(
-        "new",
-        "keep a running maximum and rescale twice",
-        provenance={"source": "run", "given": ["old", "far", "gone"]},
-    )
-    assert learned([old, far, new], []) == {"new": {"refines": ["old"]}}
-
-
-def test_learned_relations_are_noted_as_such_and_yield_to_later_ones_only(make: Make) -> None:
-    skill = make("s", relations={"combines": ["x"]})
-    once = related(skill, {"combines": ["x", "y"], "conflicts": ["x"], "refines": ["s"]})
-    assert once.relations == {"combines": ("x", "y")} and once.provenance["learned"] == {
-        "combines": ["y"]
-    }, "its author's word stays"
-    twice = related(once, {"conflicts": ["y"]})
-    assert twice.relations == {"combines": ("x",), "conflicts": ("y",)} and twice.provenance[
-        "learned"
-    ] == {"conflicts": ["y"]}
-    assert related(twice, {"conflicts": ["y"]}) is twice
-
-
-def test_learned_relations_do_not_make_a_seed_an_edited_one(library: Library, make: Make) -> None:
-    from dvk.skills.rows import digest
-
-    skill = make("s", relations={"combines": ["x"]})
-    assert digest(related(skill, {"conflicts": ["y"], "combines": ["z"]})) == digest(skill)
-    assert digest(skill.model_copy(update={"relations": {"combines": ("x", "z")}})) != digest(skill)
-
-
-def test_grooming_writes_down_what_it_learned(library: Library, make: Make) -> None:
-    library.add_all([make("a", "one thing"), make("b", "quite another matter")])
-    library.record_all(
-        [
-            e
-            for e in joint_plays({"a": 0.1, "b": 0.2}, [["a"], ["b"], ["a", "b"]], 0.3)
-            if e.kind == "given"
-        ]
-    )
-    changes = groom(library, LibraryConfig(merge_similarity=0.95))
-    assert [(change.skill, change.why) for change in changes] == [
-        ("a", "learned: combines b"),
-        ("b", "learned: combines a"),
-    ]
-    assert (
-        library.get("a").relations == {"combines": ("b",)}
-        and groom(library, LibraryConfig(merge_similarity=0.95)) == []
-    )
-
-
-# ---------------------------------------------------------------- two libraries
-
-
-@pytest.fixture
-def run(tmp_path: Path, make: Make) -> Library:
-    """A run's library: `same` was played with, `mine` is another text, `new` is new."""
-    (tmp_path / "run").mkdir()
-    opened = Library.open(tmp_path / "run" / "skills.db", create=True)
-    opened.add_all([make("same"), make("mine", "theirs"), make("new")])
-    for step in range(3):
-        opened.record_all(play(["same"], 0.1 * step, step))
-    return opened
-
-
-def test_bringing_a_runs_library_into_another(library: Library, run: Library, make: Make) -> None:
-    library.add_all(
-        [make("same", evidence=({"speedup": 2.0},)), make("mine", "ours"), make("only")]
-    )
-    assert diff(library, run).changed == {"mine": ["body"], "same": ["evidence"]}
-    done = bring(library, run)
-    assert (done.added, done.updated, done.kept, done.replaced) == (["new"], ["same"], ["mine"], [])
-    first, told = library.get("same").evidence
-    assert first == {"speedup": 2.0} and told["use"] == "run/skills.db"
-    assert (told["trials"], told["given"]) == (3, 3) and told["gain"] == pytest.approx(
-        0.1, abs=0.01
-    )
-    assert "ours" in library.get("mine").body
-    again = bring(library, run)
-    assert (again.added, again.updated, again.kept) == ([], [], ["mine"]), "nothing twice"
-    run.record_all(play(["same"], 0.5, 9))
-    assert bring(library, run).updated == ["same"] and len(library.get("same").evidence) == 2, (
-        "the newer report of a library"
-    )
-    assert (
-        bring(library, run, replace=True).replaced == ["mine"]
-        and "theirs" in library.get("mine").body
-    )
-    assert replay(library.events()) == {skill.name: skill for skill in library.list()}
-    assert diff(library, run) == diff(library, run) and diff(library, run).removed == ["only"]
-
-
-def test_libraries_of_one_name_keep_their_evidence_apart(
-    library: Library, run: Library, make: Make, tmp_path: Path
-) -> None:
-    library.add(make("same"))
-    bring(library, run)
-    (tmp_path / "elsewhere" / "run").mkdir(parents=True)
-    with Library.open(tmp_path / "elsewhere" / "run" / "skills.db", create=True) as other:
-        other.add(make("same"))
-        other.record_all(play(["same"], -0.1, 1))
-        assert bring(library, other).updated == ["same"] and bring(library, other).updated == []
-        assert [entry["use"] for entry in library.get("same").evidence] == ["run/skills.db"] * 2
-    run.path.parent.rename(tmp_path / "moved")
-    with Library.open(tmp_path / "moved" / "skills.db") as moved:
-        assert moved.identity() == run.identity()
-        moved.record_all(play(["same"], 0.4, 9))
-        assert (
-            bring(library, moved).updated == ["same"] and len(library.get("same").evidence) == 2
-        ), "the same library elsewhere"
-
-
-def test_a_library_from_before_there_were_identities_gets_one(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with sqlite3.connect(library.path) as connection:
-        connection.execute("DELETE FROM meta")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "access", lambda *_: False)
-        with Library.open(library.path) as unwritable:
-            assert unwritable.identity() == str(library.path)
-    assert library.identity() == library.identity() != str(library.path)
-
-
-def test_a_run_begins_with_a_librarys_skills_and_none_of_its_steps(
-    library: Library, run: Library, make: Make
-) -> None:
-    bring(library, run)
-    assert diff(run, library).changed == {"same": ["evidence"]} and library.names() == run.names()
-    assert all(use.given == 0 for use in tally(library.events()).values())
