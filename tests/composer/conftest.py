@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.composer import programs
+from tests.composer.dropins import block, shared_block  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+import torch
 from torch import nn
 
-from tests.composer.programs import drop_in
+from tests.composer.programs import differences, drop_in, run_source
 
 BLOCK = """
 import torch
@@ -85,3 +87,25 @@ def module_text(body: str, params: str = "x", init: str = "") -> str:
         params=params,
         body="".join(f"        {line}\n" for line in body.splitlines()),
     )
+
+
+@pytest.fixture(scope="module")
+def shared_block() -> Counting:
+    torch.manual_seed(0)
+    return Counting(BLOCK, torch.randn(4, 8))
+
+
+@pytest.fixture
+def block(shared_block: Counting) -> Counting:
+    """A drop-in with fresh weights and state for each test."""
+    shared_block.reference = run_source(BLOCK).Model().eval()
+    shared_block.new = shared_block.build()
+    return shared_block
+
+
+def agree(
+    block: Counting, *args: Any, fused: bool, model: nn.Module | None = None, **kwargs: Any
+) -> None:
+    was, got = block.fused(*args, model=model, **kwargs)
+    assert was is fused
+    assert differences(got, block.reference(*args, **kwargs)) == []
