@@ -65,7 +65,7 @@ class Split:
         self.parts: list[Part] = []
         self.count = 0
         self.is_closed = False
-        """The call that replaces the run."""
+        """No part of it can be left to PyTorch any more."""
         self.code = self._compiled()
 
     def _index(self, block: list[ast.stmt], owner: ast.stmt | None) -> None:

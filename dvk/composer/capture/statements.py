@@ -316,6 +316,7 @@ def live_after(function: ast.FunctionDef) -> dict[int, set[str]]:
 
 
 def blocks_in(s: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The lists of statements directly inside a statement."""
     for _, value in ast.iter_fields(s):
         if isinstance(value, list) and value:
             if isinstance(value[0], ast.stmt):

@@ -13,17 +13,18 @@ def extent(node: Node) -> int:
     """Elements from a tensor's first in memory to its last."""
     assert node.shape is not None, "a tensor has one"
     strides = node.strides or contiguous_strides(node.shape)
-    return (
-        1
-        + sum(
-            (int(size) - 1) * int(stride) for size, stride in zip(node.shape, strides, strict=True)
-        )
-        if all(node.shape)
-        else 0
-    )
+    if not all(node.shape):
+        return 0
+    pairs = zip(node.shape, strides, strict=True)
+    return 1 + sum((int(size) - 1) * int(stride) for size, stride in pairs)
 
 
 def allocation(shape: str, strides: str, dtype: str, params: list[str], device: str) -> str:
+    """An expression that allocates a tensor, on the device of the first parameter if there is one.
+
+    Args:
+        strides: as text; empty for row-major memory.
+    """
     where = "" if params else f", device={device!r}"
     make = f"{params[0]}.new_empty" if params else "torch.empty"
     return (
