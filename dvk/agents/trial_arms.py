@@ -56,7 +56,7 @@ def sample_arms(
     """
     dialect = dialects.get(backbone.dialect)
     court = judging if judging is not None else _own_judging(config)
-    questions = _Questions({}, defaultdict(list))
+    questions: _Questions[K] = _Questions({}, defaultdict(list))
     turns: dict[tuple[K, int], Turn] = {}
     for key, arm in arms.items():
         if (crash := questions.add(key, arm, dialect, config)) is not None:
