@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.composer.agreement import FLOATS, WIDE, Made, check
-from tests.composer.programs import Program
+from tests.composer.programs import Program, compiled
 
 DTYPES = [
     pytest.param(
@@ -328,3 +328,14 @@ def test_sums_of_long_rows_keep_their_digits() -> None:
     program = Program(lambda x: (x.sum(-1), x.mean(), (x * x).sum()), x)
     for got, want in zip(program.run(), program.eager(x.double())):
         assert torch.allclose(got.double(), want, rtol=1e-6)
+
+
+def test_cosine_similarity_of_rows_whose_norm_overflows_is_zero_as_in_pytorch() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 6, 9)
+    program = Program(F.cosine_similarity, a, b)
+    compiled([program])
+    for x, y in ((a, b), (a * 1e19, b * 1e19), (a * 1e30, b), (a * torch.nan, b), (a / 0, b)):
+        torch.testing.assert_close(
+            program.run(x, y), F.cosine_similarity(x, y), atol=1e-6, rtol=1e-5, equal_nan=True
+        )

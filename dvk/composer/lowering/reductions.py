@@ -497,13 +497,10 @@ def _cosine(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     eps = _argument(args, kwargs, 3, "eps", 1e-8)
     if node.dtype not in FLOATS or a.shape != b.shape:
         return None
-    dot = low.reduce("sum", low.pointwise("mul", a, b), (dim,), False)
-    size = [
-        low.pointwise(
-            "max",
-            low.pointwise("sqrt", low.reduce("sum", low.pointwise("mul", v, v), (dim,), False)),
-            eps,
-        )
-        for v in (a, b)
-    ]
-    return finish(low, node, low.pointwise("div", dot, low.pointwise("mul", size[0], size[1])))
+    # As in PyTorch: the vectors are divided first, so that rows whose norm overflows give 0 instead of infinity minus infinity.
+    units = []
+    for v in (a, b):
+        squares = low.reduce("sum", low.pointwise("mul", v, v), (dim,), True)
+        size = low.pointwise("max", low.pointwise("sqrt", squares), eps)
+        units.append(low.pointwise("mul", v, low.pointwise("div", 1.0, size)))
+    return finish(low, node, low.reduce("sum", low.pointwise("mul", *units), (dim,), False))
