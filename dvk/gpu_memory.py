@@ -26,6 +26,8 @@ UNREPORTED_BYTES = 40 << 30
 """Assumed free memory of a GPU that does not report it."""
 WAIT_S = 3600.0
 """Added to the wall clock of a child that may wait for memory; its steps have clocks of their parent's."""
+PATIENCE_S = 30.0
+"""Time after which a reservation that waits lets no other work start before it."""
 FRESH_S = 60.0
 """Time for which the free memory that was read is believed, while nothing is granted."""
 
@@ -67,6 +69,8 @@ class GpuMemory:
         self._looked = float("-inf")
         self._seen: str | None = None
         self._grants: list[Grant] = []
+        self._reservations: list[float] = []
+        """Since when each waits, on time.monotonic's clock."""
         self.changed = threading.Condition()
 
     @contextmanager
@@ -77,8 +81,9 @@ class GpuMemory:
             gpu: the one that is meant; None: any.
         """
         with self.changed:
-            while (grant := self.place(need, gpu)) is None and self._capacity:
-                self.changed.wait()
+            grant = self.place(need, gpu)
+            if grant is None and self._capacity:
+                grant = self._wait(need, gpu)
         try:
             if grant is not None:
                 grant.evict()
@@ -88,14 +93,30 @@ class GpuMemory:
                 with self.changed:
                     self.release(grant)
 
-    def place(self, need: int | None, gpu: int | None = None) -> Grant | None:
+    def _wait(self, need: int | None, gpu: int | None) -> Grant:
+        since = time.monotonic()
+        self._reservations.append(since)
+        try:
+            while (grant := self.place(need, gpu, since)) is None:
+                self.changed.wait()
+            return grant
+        finally:
+            self._reservations.remove(since)
+            self.changed.notify_all()
+
+    def place(
+        self, need: int | None, gpu: int | None = None, since: float | None = None
+    ) -> Grant | None:
         """Return a grant on the GPU with the fewest holders at work that has room; None if there is none now.
 
         Args:
             need: bytes; None: all of a GPU without holders at work. More than a GPU has counts as all of it.
             gpu: the one that is meant; None: any.
+            since: when a reservation began to wait.
         """
         self._look()
+        if self._must_yield(since):
+            return None
         asked = range(len(self._capacity)) if gpu is None else [gpu]
         fits = [one for one in asked if self._fits(one, need)]
         if not fits:
@@ -115,6 +136,8 @@ class GpuMemory:
 
     def resize(self, grant: Grant, need: int | None) -> bool:
         """Have an idle holder work again with other bytes on its GPU, if there is room without closing others."""
+        if self._must_yield(None):
+            return False
         others = [one for one in self._grants if one.gpu == grant.gpu and one is not grant]
         left = self._capacity[grant.gpu] - sum(one.num_bytes for one in others)
         if grant.revoked or (others and (need is None or need > left)):
@@ -153,6 +176,11 @@ class GpuMemory:
         if self._grants or (time.monotonic() - self._looked < FRESH_S and seen == self._seen):
             return
         self._capacity, self._looked, self._seen = tuple(self._free()), time.monotonic(), seen
+
+    def _must_yield(self, since: float | None) -> bool:
+        """Whether a reservation that is not this one has waited for long."""
+        first = min(self._reservations, default=None)
+        return first not in (None, since) and time.monotonic() - (first or 0.0) > PATIENCE_S
 
     def _room(self, gpu: int) -> int:
         return self._capacity[gpu] - sum(one.num_bytes for one in self._grants if one.gpu == gpu)

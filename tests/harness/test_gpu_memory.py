@@ -107,6 +107,30 @@ def test_a_reservation_waits_and_a_machine_without_gpus_has_none() -> None:
         assert nothing is None
 
 
+def test_a_reservation_that_has_waited_for_long_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "PATIENCE_S", 0.1)
+    memory, got = GpuMemory(lambda: (10 * GIB,)), threading.Event()
+
+    def reserve() -> None:
+        with memory.reserve(8 * GIB):
+            got.set()
+
+    with memory.changed:
+        small, idle = memory.place(4 * GIB), memory.place(2 * GIB)
+        assert small is not None and idle is not None
+        memory.rest(idle, lambda: None)
+    thread = threading.Thread(target=reserve, daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    with memory.changed:
+        assert memory.place(1) is None and not memory.resize(idle, 2 * GIB)
+        memory.release(small)
+    assert got.wait(5)
+    thread.join(5)
+    with memory.changed:
+        assert memory.place(1) is not None
+
+
 def test_an_error_for_lack_of_memory_has_three_lines() -> None:
     text = gpu_memory.shorten(PYTORCH, 19 * GIB)
     assert text.splitlines() == [
