@@ -386,7 +386,7 @@ def test_every_gpu_has_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Config.model_validate({"rollout": {"judges": 2}})
     assert workers_for(request, two, "cuda") == 8 and workers_for(request, two, "cpu") == 2
     monkeypatch.setattr(machine, "gpu_free_bytes", lambda: (79 << 30, 13 << 30, 79 << 30, 79 << 30))
-    assert workers_for(request, Config(), "cuda") == 4 * 3
+    assert workers_for(request, Config(), "cuda") == 3 * judges + 3, "one GPU is in use"
     monkeypatch.setattr(machine, "num_cores", lambda: 6)
     assert workers_for(request, Config(), "cuda") == 4
     assert workers_for(EvalRequest(suite=Path("x"), workers=3), Config(), "cuda") == 3

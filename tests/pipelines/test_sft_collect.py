@@ -279,7 +279,7 @@ def test_nothing_collected_says_what_to_do(tmp_path: Path) -> None:
         ((79,), 47, PER_GPU),
         ((79,), 4, 4),
         ((22,), 47, 5),
-        ((22, 79), 47, 10),
+        ((22, 79), 47, 5 + PER_GPU),
         ((2,), 47, 1),
         ((), 47, PER_GPU),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dvk import machine
 from dvk.config import Config
 from dvk.harness.session.memory_estimate import WORKER_BYTES
@@ -26,14 +24,14 @@ def local_workers(config: Config, device: Device) -> int:
     if device != "cuda":
         return per_device(config, device)
     gpus = max(1, len(machine.gpu_names()))
-    return gpus * (
-        config.rollout.judges or max(1, min(PER_GPU, machine.num_cores() // gpus, by_memory()))
-    )
+    if config.rollout.judges:
+        return gpus * config.rollout.judges
+    return by_memory(max(1, machine.num_cores() // gpus))
 
 
-def by_memory(free: Sequence[int] = ()) -> int:
-    """Return candidates that fit every GPU's free memory: the given bytes, or those free now."""
-    free = (
-        free or machine.gpu_free_bytes() or (PER_GPU * WORKER_BYTES,)
-    )  # a GPU that does not report counts as large
-    return max(1, min(free) // WORKER_BYTES)
+def by_memory(most: int = PER_GPU) -> int:
+    """Return candidates on all GPUs: on each as many as its free memory holds, one at least, and neither `most` nor `PER_GPU` exceeded."""
+    free = machine.gpu_free_bytes() or (
+        PER_GPU * WORKER_BYTES,
+    )  # one that does not report is large
+    return sum(max(1, min(PER_GPU, most, one // WORKER_BYTES)) for one in free)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from dvk import crashes, machine, nanolang
+from dvk import crashes, nanolang
 from dvk.agents import dialects
 from dvk.agents.preparing import prepare
 from dvk.agents.task_context import TaskContext
@@ -21,7 +21,7 @@ from dvk.composer import CannotCompose
 from dvk.config import Config
 from dvk.errors import DvkError
 from dvk.harness.queue import JudgeQueue, default_contract
-from dvk.harness.session.concurrency import PER_GPU, by_memory
+from dvk.harness.session.concurrency import by_memory
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines import tracebacks
@@ -141,8 +141,7 @@ def at_a_time(backend: BackendName, workers: int) -> int:
     """Useful number of workers: all on a CPU, and on a GPU as many as its clock and memory serve."""
     if DEVICES[backend] == "cpu":
         return workers
-    free = machine.gpu_free_bytes()
-    return min(workers, max(1, len(free)) * min(PER_GPU, by_memory(free)))
+    return min(workers, by_memory())
 
 
 def prepared(
