@@ -227,6 +227,10 @@ class Candidate(Record):
     schedule: dict[str, Any] = Field(
         default_factory=dict, description="Composer schedule by kernel name; empty otherwise."
     )
+    line: str = Field(
+        "",
+        description="The line of PyTorch that it is, e.g. `torch.compile`: dvk's text around the reference, as trusted as that.",
+    )
 
     @property
     def id(self) -> str:
@@ -413,6 +417,9 @@ class Verdict(Record):
     written_inputs: tuple[str, ...] = Field(
         (),
         description="Inputs that the reference writes in place: fresh for each call, compared after it.",
+    )
+    baselines_left_out: dict[str, str] = Field(
+        default_factory=dict, description="Why a baseline that was asked for has no time."
     )
     notes: tuple[str, ...] = Field(
         (),
