@@ -44,6 +44,7 @@ def optimize(
     strategy: str = "auto",
     backbone: str | None = None,
     baselines: Sequence[str] = (),
+    own_kernels: bool = False,
     library: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -61,6 +62,7 @@ def optimize(
         strategy: see `dvk optimize --help`.
         backbone: language model that proposes too.
         baselines: also timed against: compile.
+        own_kernels: leave out what PyTorch itself offers: channels_last, torch.compile, replay as a CUDA graph.
         library: skill library (default: $DVK_HOME/skills.db).
         out: run folder (default: runs/optimize-NAME-TIME).
         resume: continue the run in `out`.
@@ -74,7 +76,9 @@ def optimize(
     from dvk.pipelines.optimize.request import OptimizeRequest
 
     _among("baseline", baselines, ("eager", "compile"))
-    config = _config(settings, {"optimize.budget_s": budget_s})
+    config = _config(
+        settings, {"optimize.budget_s": budget_s, "optimize.own_kernels": own_kernels or None}
+    )
     written = _task(module, inputs, kwargs, config)
     summary = run(
         OptimizeRequest(
@@ -193,7 +197,7 @@ def evaluate(
         policy: composer, nano:PATH, hf:PATH, endpoint:MODEL, …: see `dvk eval --help`.
         turns: attempts a conversation; of a strategy, candidates a task.
         samples: conversations a task.
-        baselines: also timed against: compile, max-autotune.
+        baselines: also timed against, once a task: compile, max-autotune, graph.
         claim: time winners again at the claim tier.
         backend: auto, triton, cuda or cpp.
         device: cpu or cuda (default: cuda if there is a GPU).
@@ -213,7 +217,7 @@ def evaluate(
     from dvk.pipelines.eval import evaluate as run
 
     _among("device", [] if device is None else [device], ("cpu", "cuda"))
-    _among("baseline", baselines, ("eager", "compile", "max-autotune"))
+    _among("baseline", baselines, ("eager", "compile", "max-autotune", "graph"))
     over: Any = tuple(b for b in baselines if b != "eager")
     request = EvalRequest(
         suite=Path(suite),

@@ -62,14 +62,15 @@ def command(
         bool, typer.Option("--no-skills", help="Give no skills even where there is a library.")
     ] = False,
     baseline: Annotated[
-        list[str] | None, typer.Option(help="Also time against: compile, max-autotune.")
+        list[str] | None,
+        typer.Option(
+            help="Also time against compile, max-autotune or graph, once a task, and report the portfolio: the faster of "
+            "own kernels and these; may be given several times."
+        ),
     ] = None,
     claim: Annotated[
         bool,
-        typer.Option(
-            "--claim",
-            help="Time winners again at the claim tier, in fresh processes, and only them against the baselines.",
-        ),
+        typer.Option("--claim", help="Time winners again at the claim tier, in fresh processes."),
     ] = False,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[
@@ -166,10 +167,10 @@ def command(
 def _check(device: str | None, baseline: list[str]) -> None:
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
-    if unknown := [b for b in baseline if b not in ("eager", "compile", "max-autotune")]:
+    if unknown := [b for b in baseline if b not in ("eager", "compile", "max-autotune", "graph")]:
         raise UsageError(
             f"unknown baseline: `{unknown[0]}`",
-            "choose compile or max-autotune (eager is always timed)",
+            "choose compile, max-autotune or graph (eager is always timed)",
         )
 
 
@@ -182,7 +183,7 @@ def _compare(runs: tuple[Path, Path], out: Path | None, as_json: bool) -> None:
 
 # ---------------------------------------------------------------- for people
 
-OTHERS = {"compile": "torch.compile", "max-autotune": "max-autotune"}
+OTHERS = {"compile": "torch.compile", "max-autotune": "max-autotune", "graph": "CUDA graph"}
 
 
 def lines(summary: dict[str, Any]) -> list[str]:
@@ -212,6 +213,10 @@ def _shares(summary: dict[str, Any]) -> list[str]:
     if summary["samples"] > 1:
         found.append(row("best sample", summary["best_of"]))
     found += [row(f"over {name}", summary[key]) for key, name in OTHERS.items() if key in summary]
+    if whole := summary.get("portfolio"):
+        found.append(row("portfolio", whole))
+        found += [row(f"portfolio/{OTHERS[n]}", of) for n, of in whole["over"].items()]
+        found += [row(f"{OTHERS[n]} alone", of) for n, of in whole["lines"].items()]
     clean = summary.get("hygiene", {}).get("clean")
     if clean:
         found.append(row(f"without {summary['hygiene']['num_flagged']} flagged", clean))
@@ -254,6 +259,11 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         )
     flagged = summary.get("hygiene", {}).get("flagged", {})
     found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(flagged.items())[:10]]
+    found += [
+        f"not timed: {OTHERS[name]} of {task}: {why}"
+        for name, of in (summary.get("portfolio") or {}).get("not_timed", {}).items()
+        for task, why in list(of.items())[:5]
+    ]
     found += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]
     if len(summary["failed"]) > 10:
         found.append(f"and {len(summary['failed']) - 10} more; all are in {summary['run']}")

@@ -57,6 +57,13 @@ def command(
             "path/to/file.py:function."
         ),
     ] = "auto",
+    own_kernels: Annotated[
+        bool,
+        typer.Option(
+            "--own-kernels",
+            help="Leave out what PyTorch itself offers: channels_last, torch.compile, replay as a CUDA graph.",
+        ),
+    ] = False,
     baseline: Annotated[list[str] | None, typer.Option(help="Also time against: compile.")] = None,
     budget_s: Annotated[
         float | None,
@@ -90,7 +97,13 @@ def command(
 
     _check(device, baseline or [])
     merged = configuration.load(
-        config, settings or [], {"optimize.budget_s": budget_s, "remote.judge": judge}
+        config,
+        settings or [],
+        {
+            "optimize.budget_s": budget_s,
+            "optimize.own_kernels": own_kernels or None,
+            "remote.judge": judge,
+        },
     )
     request = OptimizeRequest(
         spec=model,
@@ -161,6 +174,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
         name: speedup for name, b in summary["baselines"].items() if b and (speedup := interval(b))
     }
     found = [f"{over_baseline(baselines['eager'], 'faster than eager')}: {summary['title']}"]
+    found += fastest(summary)
     found += [
         over_baseline(speedup, f"over torch.{name}")
         for name, speedup in baselines.items()
@@ -179,6 +193,31 @@ def lines(summary: dict[str, Any]) -> list[str]:
         f"drop-in: {summary['best']}  ({summary.get('use') or 'from best import ModelNew'}; fused under torch.no_grad())",
         f"report:  {run}/report.html",
     ]
+
+
+def fastest(summary: dict[str, Any]) -> list[str]:
+    """Print which of PyTorch's lines is handed out; where own kernels are, the best line beside them."""
+    own = summary.get("own")
+    if summary.get("winner") not in (None, "dvk"):
+        told = (
+            f"the best of dvk's own kernels {own['speedup']:.2f}×"
+            if own
+            else "dvk's own kernels: none"
+        )
+        return [f"{summary['winner']} is fastest here, {summary['speedup']:.2f}×; {told}"]
+    lines = [
+        row
+        for row in summary.get("portfolio", ())
+        if row["kind"] == "pytorch" and row["speedup"] and row["name"] != "eager"
+    ]
+    best = max(lines, key=lambda row: row["speedup"], default=None)
+    return (
+        [
+            f"dvk's own kernels are fastest here; the best line of PyTorch is {best['name']}, {best['speedup']:.2f}×"
+        ]
+        if best
+        else []
+    )
 
 
 def doubts(summary: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from functools import partial
 from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.codegen.base import Codegen, KernelSet, codegen
-from dvk.composer.dropin import forward, source_file
+from dvk.composer.dropin import forward, layouts, source_file
 from dvk.composer.fusion import matmul_rules
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
@@ -96,7 +96,7 @@ def fuse_graph(
         return fuse_graph(
             graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32
         )
-    strides = forward.layouts(graph, prims)
+    strides = layouts.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:
         if isinstance(step, FusionGroup):

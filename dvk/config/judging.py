@@ -55,6 +55,9 @@ class JudgeConfig(Section):
     candidate_s: float = Field(
         60.0, gt=0, description="Longest time for one candidate: compile, check and time."
     )
+    compile_s: float = Field(
+        300.0, gt=0, description="Further time for a candidate that calls torch.compile."
+    )
     search_pairs: int = Field(
         30, ge=5, description="Paired samples at the search tier; fewer once `settled`."
     )
@@ -94,4 +97,8 @@ class OptimizeConfig(Section):
         False,
         description="Also use recipes that differ from the original in NaN or infinity once an input is not finite. The report names "
         "those used.",
+    )
+    own_kernels: bool = Field(
+        False,
+        description="Leave out what PyTorch itself offers: channels_last, torch.compile, replay of the module as a CUDA graph.",
     )

@@ -31,6 +31,11 @@ class Candidate(Record):
         default_factory=dict, description="Composer schedule by kernel name; empty otherwise."
     )
 
+    line: str = Field(
+        "",
+        description="The line of PyTorch that it is, e.g. `torch.compile`: dvk's text around the reference, as trusted as that.",
+    )
+
     @property
     def id(self) -> str:
         """Content hash of the source."""

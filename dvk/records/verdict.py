@@ -145,6 +145,9 @@ class Verdict(Record):
         (),
         description="Inputs that the reference writes in place: fresh for each call, compared after it.",
     )
+    baselines_left_out: dict[str, str] = Field(
+        default_factory=dict, description="Why a baseline that was asked for has no time."
+    )
     notes: tuple[str, ...] = Field(
         (),
         description="What callers may want to know of a candidate that is right, e.g. that its output has other strides.",

@@ -11,6 +11,7 @@ ones, without any code in the strategy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
@@ -49,6 +50,12 @@ class SearchProblem:
     """Schedule measurements of earlier searches on this machine, by class of kernels."""
     target: Target = DEFAULT
     """The device whose facts decide which schedules are worth measuring."""
+    left: Callable[[], float] = field(default=lambda: math.inf, compare=False, repr=False)
+    """Seconds of the budget that are left."""
+    leave_out: Callable[[str, str], None] = field(
+        default=lambda title, why: None, compare=False, repr=False
+    )
+    """Takes the title of a candidate that is not judged, and the reason."""
 
 
 Strategy = Callable[[SearchProblem], Proposals]

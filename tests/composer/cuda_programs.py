@@ -13,7 +13,8 @@ import torch
 from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import cuda as renderer
 from dvk.composer.codegen.cuda.writer import CudaFunction
-from dvk.composer.dropin.forward import HostWriter, held_name, layouts
+from dvk.composer.dropin.forward import HostWriter, held_name
+from dvk.composer.dropin.layouts import layouts
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import partition

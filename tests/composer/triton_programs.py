@@ -14,7 +14,8 @@ import torch
 
 from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import triton as renderer
-from dvk.composer.dropin.forward import HostWriter, layouts
+from dvk.composer.dropin.forward import HostWriter
+from dvk.composer.dropin.layouts import layouts
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import partition

@@ -13,6 +13,7 @@ from dvk.backbone import Completion, Conversation, Sampling
 from dvk.backbone.recorded import RecordedBackbone
 from dvk.config import Config
 from dvk.pipelines.optimize import summary
+from dvk.pipelines.optimize.episode import episode
 from dvk.pipelines.optimize.session import SearchSession
 from dvk.records import Candidate, Claim, Episode, Interval, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
@@ -73,7 +74,7 @@ def model(tmp_path: Path) -> Iterator[RecordedBackbone]:
 def test_answers_that_were_not_recorded_are_recorded_now(model: RecordedBackbone) -> None:
     first = judged(CODE.format(1), ok(1.5), at=6.0, title="idea", skills=("a",))
     composed = judged("composed", ok(1.2), proposer="composer")
-    made = summary.episode(SUBJECT, [composed, first, claim(first)], [make_skill("a")], [], model)
+    made = episode(SUBJECT, [composed, first, claim(first)], [make_skill("a")], [], model)
     outside, select, one, two, why = made.traces
     assert [t.candidate.source for t in outside.turns if t.candidate] == [
         "composed",
@@ -117,7 +118,7 @@ def test_kept_conversations_are_not_kept_twice(model: RecordedBackbone) -> None:
         elapsed_s=88.0,
     )
     kept = Trace(role="policy", skills=("a",), turns=(pending, silent))
-    made = summary.episode(SUBJECT, [judged(CODE.format(1), ok(1.5), at=6.0)], [], [kept], model)
+    made = episode(SUBJECT, [judged(CODE.format(1), ok(1.5), at=6.0)], [], [kept], model)
     outside, talk, *rest = made.traces
     assert outside.turns == () and [trace.role for trace in rest] == ["selection", "policy"]
     # The verdict came after the conversation was left; times are the search's, also after a replay.
@@ -125,7 +126,7 @@ def test_kept_conversations_are_not_kept_twice(model: RecordedBackbone) -> None:
 
 
 def test_without_a_model_there_is_one_trace() -> None:
-    made = summary.episode(SUBJECT, [judged("a", ok(1.5))], [make_skill("a")], [], None)
+    made = episode(SUBJECT, [judged("a", ok(1.5))], [make_skill("a")], [], None)
     assert [trace.skills for trace in made.traces] == [("a",)] and len(made.traces[0].turns) == 1
     assert summary.cost([judged("a", ok(1.5))], made, None) == {
         "judge_s": 2.0,
@@ -213,7 +214,7 @@ def test_a_failed_server_is_no_candidate(tmp_path: Path) -> None:
     ) as run:
         backbone = RecordedBackbone(said, run)
         backbone.generate([question("one")], Sampling())
-        (_, talk) = summary.episode(SUBJECT, [], [], [], backbone).traces
+        (_, talk) = episode(SUBJECT, [], [], [], backbone).traces
     assert (
         talk.turns[0].malformed == "the backbone failed: too long"
         and talk.turns[0].finish == "error"

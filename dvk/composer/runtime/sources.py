@@ -13,7 +13,16 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-FILES = ("guards.py", "rebuild.py", "finite.py", "cuda_launch.py", "convert.py", "nano.py")
+FILES = (
+    "guards.py",
+    "rebuild.py",
+    "finite.py",
+    "cuda_launch.py",
+    "convert.py",
+    "nano.py",
+    "graph_replay.py",
+    "lines.py",
+)
 PREFIX = "dvk_"
 BLOCKS = (ast.FunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)
 WIDTH = 120

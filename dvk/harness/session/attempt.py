@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import time
@@ -11,11 +10,13 @@ from contextlib import closing
 from typing import Any
 
 from dvk.config import Config, Limits
+from dvk.harness.session import compiling
 from dvk.harness.session.environment import RunnerEnvironment
 from dvk.harness.session.referee_client import RefereeClient
 from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.records import Device
 from dvk.sandbox import Death, Message, SandboxSession
+from dvk.sandbox.isolate import Kind
 
 RUNNER = "dvk.harness.processes.runner:serve"
 HANG_UP_S = 30.0
@@ -48,6 +49,7 @@ def trial(
     environment: RunnerEnvironment,
     *,
     device: Device,
+    isolate: Kind,
     limits: Limits,
     config: Config,
     env: Mapping[str, str],
@@ -63,6 +65,7 @@ def trial(
         order: the referee's order for the candidate.
         given: resources of the process; closed here.
         device: the candidate's device.
+        isolate: the isolation of its process.
         limits: limits of the process; each step has a separate clock.
         config: seconds for the candidate.
         env: environment of the process, applied after `given`'s.
@@ -83,7 +86,7 @@ def trial(
             env=environment.env,
             late_env={**environment.late, **env},
             descriptors=[theirs.fileno(), *environment.descriptors],
-            isolate=device,
+            isolate=isolate,
             programs=programs,
             folders=folders,
             shut=limits.encloses(device),
@@ -143,13 +146,7 @@ def arm(
     Raises:
         MachineError: no sandbox can be started.
     """
-    cache = {
-        "TORCHINDUCTOR_CACHE_DIR": os.path.join(
-            os.path.expanduser("~"), ".cache", "dvk", "inductor"
-        )
-    }
-    trusted = limits.trust_references
-    late = {**(cache if trusted else {}), **env}
+    late = {**compiling.cache(limits), **env}
     # A player reads memory for the judging process, and is enclosed with it.
     isolate = (
         "none" if device == "cuda" and target != RUNNER else limits.reference_isolation(device)

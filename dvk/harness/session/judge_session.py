@@ -12,7 +12,14 @@ from typing import Any
 
 from dvk import backends
 from dvk.harness.profiling import ncu_run
-from dvk.harness.session import cuda_connections, environment, recording, slowdown, static
+from dvk.harness.session import (
+    compiling,
+    cuda_connections,
+    environment,
+    recording,
+    slowdown,
+    static,
+)
 from dvk.harness.session.attempt import GONE_S, HANG_UP_S, RefereeDied, passed, trial
 from dvk.harness.session.session_processes import SessionProcesses
 from dvk.harness.session.verdicts import (
@@ -166,7 +173,13 @@ class JudgeSession(SessionProcesses):
         whole = self.spec.contract == "auto" and (
             "CUDAGraph" in candidate.source or bool(self.baselines)
         )
-        if self.spec.contract == "module" or whole or self.tier == "claim" or self.spec.backward:
+        if (
+            candidate.line
+            or self.spec.contract == "module"
+            or whole
+            or self.tier == "claim"
+            or self.spec.backward
+        ):
             return False
         return backends.get(candidate.backend).has_launch_plan and self._recorded is not None
 
@@ -258,7 +271,7 @@ class JudgeSession(SessionProcesses):
             "untimed": self._untimed(candidate),
             "arms": [name for name in arms if name in self._arms],
             "one_case": one_case,
-            "require_kernels": self.spec.require_kernels,
+            "require_kernels": self.spec.require_kernels and not candidate.line,
             "deprived": deprived,
             "profile": self.spec.profile and not one_case,
             "rounds": settings.claim_pairs if claim else settings.search_pairs,
@@ -292,6 +305,7 @@ class JudgeSession(SessionProcesses):
             return given.failed
         measured = self._tried(
             given,
+            candidate,
             self._order(candidate, timed=timed, one_case=one_case, deprived=deprived),
             deadline,
         )
@@ -339,23 +353,24 @@ class JudgeSession(SessionProcesses):
     def _tried(
         self,
         given: environment.RunnerEnvironment,
+        candidate: Candidate,
         order: dict[str, Any],
         deadline: float | None,
         programs: bool = True,
     ) -> ProcessFindings | None:
-        # Under --require-kernels a kernel that torch.compile writes is not the candidate's own.
         env = {
             **self._env,
             **self._candidate_env,
-            **({"TORCHDYNAMO_DISABLE": "1"} if self.spec.require_kernels else {}),
+            **compiling.env(candidate, self._limits, self.spec.require_kernels),
         }
         return trial(
             self._referee,
             order,
             given,
             device=self.task.device,
+            isolate=compiling.isolation(candidate, self._limits, self.task.device),
             limits=self._limits,
-            config=self.config,
+            config=compiling.with_time(candidate, self.config),
             env=env,
             deadline=deadline,
             lost=self.close,
@@ -373,6 +388,7 @@ class JudgeSession(SessionProcesses):
         """
         asked = (
             self.spec.require_kernels
+            and not candidate.line
             and self.task.device == "cpu"
             and self._untimed(candidate) is None
         )
@@ -386,7 +402,7 @@ class JudgeSession(SessionProcesses):
             env=backends.get(candidate.backend).env(self.task.device)
         )
         order = self._order(candidate, timed=False, one_case=True) | {"require_kernels": False}
-        second = self._tried(bare, order, deadline, programs=False)
+        second = self._tried(bare, candidate, order, deadline, programs=False)
         if second is None or second.findings["status"] != Status.OK.value:
             return None
         error = "it computes the result where no compiler can be run: what it executes was not compiled from its source"
@@ -409,6 +425,10 @@ class JudgeSession(SessionProcesses):
         verdict = verdict_of(
             measured, timing, self.tier, self.task.device, time.monotonic() - began
         )
+        left_out = {name: self._left_out[name] for name in self.baselines if name in self._left_out}
         return verdict.model_copy(
-            update={"stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()}}
+            update={
+                "stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()},
+                "baselines_left_out": left_out if timing is not None else {},
+            }
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -150,8 +149,7 @@ class SessionProcesses:
             if name.startswith("reference"):
                 self.broken = f"the reference failed: {error}"
                 raise RefereeDied(self.broken)
-            print(f"baseline {name} is left out: {error}", file=sys.stderr)
-            self._left_out[name] = error
+            self._left_out[name] = error.strip().partition("\n")[0]
 
     def _end_arms(self) -> None:
         for name in self._arms.keys() - {"player"}:

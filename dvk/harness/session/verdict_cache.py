@@ -61,6 +61,7 @@ def key(
         f"protocol {PROTOCOL}",
         candidate.source,
         candidate.backend,
+        candidate.line,
         task.id,
         repr(task.shape_variants),
         task.precision,

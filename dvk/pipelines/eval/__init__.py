@@ -9,7 +9,7 @@
     recorded.py   candidates that exist already        retime.py         second times of winners
     progress.py   lines on stderr                      comparing.py      two evaluations, paired by task
     flops.py      FLOPs of a reference                 page.py           report.html; compare_page.py, of a comparison
-    kernelbench_ids.py   KernelBench's numbers
+    kernelbench_ids.py   KernelBench's numbers           lines.py    PyTorch's own lines, once a task
 
 Every episode is on disk as it ends, so a killed run resumes with the remaining tasks.
 """
@@ -31,11 +31,13 @@ from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
 from dvk.pipelines.eval import hygiene, page, playing, recorded, retime, suites, tables
 from dvk.pipelines.eval.kernelbench_ids import results
+from dvk.pipelines.eval.lines import judge_lines
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import (
     AGAIN,
     EPISODES,
     FACTS,
+    LINES,
     ROWS,
     SUMMARY,
     UNPLAYED,
@@ -88,47 +90,11 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
                 f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
                 f"{workers} candidates at a time: {run.path}"
             )
-            episodes = [Episode.model_validate(e) for e in run.read(EPISODES)]
-            unplayed = [Unplayed.model_validate(u) for u in run.read(UNPLAYED)]
-            done = {e.task.name for e in episodes} | {u.name for u in unplayed}
-            progress.resumed(len(done))
-            if request.hygiene:
-                hygiene.probe(problems, run, device, config, progress, request.eval_mode)
-            left = [p for p in problems if p.name not in done]
             table = playing.EvalTable(
                 request, config, device, backend, roofline.load(device), progress
             )
-            cannot: dict[str, str] = {}
-
-            def found(row: dict[str, Any]) -> None:
-                run.append(FACTS, row)
-                cannot[row["name"]] = row.get("cannot", "")
-                tracebacks.keep(run, row["name"], [row.get("traceback", "")])
-
-            for result in playing.play_all(left, table, on_facts=found, on_usage=meter.of):
-                if isinstance(result, Unplayed):
-                    run.append(UNPLAYED, result)
-                    unplayed.append(result)
-                    tracebacks.keep(run, result.name, [result.traceback])
-                else:
-                    run.append(EPISODES, result)
-                    episodes.append(result)
-                    tracebacks.keep(run, result.task.name, tracebacks.of_episode(result))
-                meter.note()
-                progress.ended(
-                    summary_lines(
-                        result,
-                        cannot.get(result.task.name, "") if isinstance(result, Episode) else "",
-                    )
-                )
-            again = {
-                (row["task"], row["sample"]): Verdict.model_validate(row["verdict"])
-                for row in run.read(AGAIN)
-            }
-            for row in retime.time_again(episodes, again, request, config, progress, workers):
-                run.append(AGAIN, row)
-                again[row["task"], row["sample"]] = row["verdict"]
-                tracebacks.keep(run, row["task"], [row["verdict"].traceback])
+            episodes, unplayed = _played(run, problems, table, meter)
+            again = _timed_again(run, episodes, table, workers)
             if (line := tracebacks.stderr_line(run)) is not None:
                 progress.say(line)
         rows = rows_for(
@@ -137,6 +103,7 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
             again,
             {p.name: p.groups for p in problems},
             {row["name"]: row for row in run.read(FACTS)},
+            run.read(LINES),
         )
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
         summary = summarised(request, run, rows, meter, device, backend)
@@ -144,6 +111,59 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
         page.write(run, rows, summary)
         run.finish("done")
         return {**summary, **exported(run, problems, request)}
+
+
+def _played(
+    run: RunFolder, problems: Sequence[suites.SuiteTask], table: playing.EvalTable, meter: Meter
+) -> tuple[list[Episode], list[Unplayed]]:
+    """Every task's episode, those of an earlier process included, and the tasks that could not be loaded."""
+    request, progress = table.request, table.progress
+    episodes = [Episode.model_validate(e) for e in run.read(EPISODES)]
+    unplayed = [Unplayed.model_validate(u) for u in run.read(UNPLAYED)]
+    done = {e.task.name for e in episodes} | {u.name for u in unplayed}
+    progress.resumed(len(done))
+    if request.hygiene:
+        hygiene.probe(problems, run, table.device, table.config, progress, request.eval_mode)
+    left = [p for p in problems if p.name not in done]
+    cannot: dict[str, str] = {}
+
+    def found(row: dict[str, Any]) -> None:
+        run.append(FACTS, row)
+        cannot[row["name"]] = row.get("cannot", "")
+        tracebacks.keep(run, row["name"], [row.get("traceback", "")])
+
+    for result in playing.play_all(left, table, on_facts=found, on_usage=meter.of):
+        if isinstance(result, Unplayed):
+            run.append(UNPLAYED, result)
+            unplayed.append(result)
+            tracebacks.keep(run, result.name, [result.traceback])
+            told = summary_lines(result)
+        else:
+            run.append(EPISODES, result)
+            episodes.append(result)
+            tracebacks.keep(run, result.task.name, tracebacks.of_episode(result))
+            told = summary_lines(result, cannot.get(result.task.name, ""))
+        meter.note()
+        progress.ended(told)
+    return episodes, unplayed
+
+
+def _timed_again(
+    run: RunFolder, episodes: Sequence[Episode], table: playing.EvalTable, workers: int
+) -> dict[tuple[str, int], Verdict]:
+    """The second verdicts of winners; PyTorch's own lines are judged after them, and go to the run's folder."""
+    asked = table.request, table.config, table.progress, workers
+    again = {
+        (row["task"], row["sample"]): Verdict.model_validate(row["verdict"])
+        for row in run.read(AGAIN)
+    }
+    for row in retime.time_again(episodes, again, *asked):
+        run.append(AGAIN, row)
+        again[row["task"], row["sample"]] = row["verdict"]
+        tracebacks.keep(run, row["task"], [row["verdict"].traceback])
+    for row in judge_lines(episodes, run.read(LINES), *asked):
+        run.append(LINES, row)
+    return again
 
 
 def summarised(

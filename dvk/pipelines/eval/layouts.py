@@ -88,20 +88,7 @@ def from_tests(name: str, source: str) -> str:
     cut = SEPARATOR.search(source)
     assert cut is not None, "ask has_tests first"
     above, tests = source[: cut.start()], source[cut.end() :]
-    try:
-        functions = {
-            node.name: node for node in ast.parse(above).body if isinstance(node, ast.FunctionDef)
-        }
-    except SyntaxError as error:
-        raise ValueError(f"not Python: {error.msg}, line {error.lineno}") from None
-    public = [one for one in functions if not one.startswith("_")]
-    function = (
-        functions.get(name)
-        or functions.get("kernel_function")
-        or (functions[public[-1]] if public else None)
-    )
-    if function is None:
-        raise ValueError(f"no function `{name}` above the line of #")
+    function = _function_of(name, above)
     asked = function.args
     if asked.vararg or asked.kwarg:
         raise ValueError(f"`{function.name}` takes any number of arguments")
@@ -148,6 +135,29 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def _function_of(name: str, above: str) -> ast.FunctionDef:
+    """The tested function: of the file's name, else `kernel_function`, else the last public one.
+
+    Raises:
+        ValueError: no function found.
+    """
+    try:
+        functions = {
+            node.name: node for node in ast.parse(above).body if isinstance(node, ast.FunctionDef)
+        }
+    except SyntaxError as error:
+        raise ValueError(f"not Python: {error.msg}, line {error.lineno}") from None
+    public = [one for one in functions if not one.startswith("_")]
+    function = (
+        functions.get(name)
+        or functions.get("kernel_function")
+        or (functions[public[-1]] if public else None)
+    )
+    if function is None:
+        raise ValueError(f"no function `{name}` above the line of #")
+    return function
 
 
 def settings(folder: Path) -> dict[str, Any]:

@@ -102,37 +102,41 @@ def play_all(
             yield subject
 
     contract, workers = default_contract(table.device), workers_for(request, config, table.device)
-    spec = JudgeSpec(baselines=() if request.claim else request.baselines, contract=contract)
+    spec = JudgeSpec(contract=contract)  # winners alone are timed against baselines
     with ReportingJudgeQueue(progress, workers, config, spec=spec) as judging:
-        if not problems:
-            pass
-        elif recorded.is_record(request.policy):
-            progress.stage("judging what was recorded")
-            yield from recorded.replay_records(good(), problems, request.policy, judging)
-        elif not request.model:
-            progress.stage(f"playing {request.policy}")
-            yield from play_strategy(good(), request, config, judging)
-        else:
-            progress.stage(f"loading {request.model}")
-            with writers.opened(request.model, config, table.device) as backbone:
-                on_usage(backbone.usage)
-                progress.stage(f"playing {request.policy}")
-                library = (
-                    None
-                    if request.no_skills or request.library is None
-                    else Library.open(request.library)
-                )
-                if request.strategy is not None:
-                    yield from play_strategy(good(), request, config, judging, backbone)
-                else:
-                    yield from run_episodes(
-                        good(),
-                        backbone,
-                        library,
-                        writers.widened(eval_config(request, config), backbone),
-                        judging=judging,
-                    )
+        if problems:
+            yield from _played(good(), problems, table, judging, on_usage)
     yield from bad
+
+
+def _played(
+    good: Iterator[TaskContext],
+    problems: Sequence[SuiteTask],
+    table: EvalTable,
+    judging: JudgeQueue[Any],
+    on_usage: Callable[[TokenUsage], None],
+) -> Iterator[Episode | Unplayed]:
+    """The episodes of loaded tasks, by the request's policy."""
+    request, config, progress = table.request, table.config, table.progress
+    if recorded.is_record(request.policy):
+        progress.stage("judging what was recorded")
+        yield from recorded.replay_records(good, problems, request.policy, judging)
+        return
+    if not request.model:
+        progress.stage(f"playing {request.policy}")
+        yield from play_strategy(good, request, config, judging)
+        return
+    progress.stage(f"loading {request.model}")
+    with writers.opened(request.model, config, table.device) as backbone:
+        on_usage(backbone.usage)
+        progress.stage(f"playing {request.policy}")
+        if request.strategy is not None:
+            yield from play_strategy(good, request, config, judging, backbone)
+            return
+        without = request.no_skills or request.library is None
+        library = None if without else Library.open(request.library)
+        given = writers.widened(eval_config(request, config), backbone)
+        yield from run_episodes(good, backbone, library, given, judging=judging)
 
 
 def facts(subject: TaskContext, ceilings: Ceilings | None) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from dvk.search import STRATEGIES
 EPISODES = "episodes/eval.jsonl"
 UNPLAYED = "unplayed.jsonl"
 AGAIN = "again.jsonl"
+LINES = "lines.jsonl"
 FACTS = "tasks.jsonl"
 HYGIENE = "hygiene.jsonl"
 SPENT = "spent.jsonl"
 ROWS = "results.jsonl"
 SUMMARY = "summary.jsonl"
 
-Over = Literal["eager", "compile", "max-autotune"]
+Over = Literal["eager", "compile", "max-autotune", "graph"]
 """The denominator of a speedup."""
 
 
@@ -38,7 +39,7 @@ class EvalRequest:
     no_skills: bool = False
     baselines: tuple[Over, ...] = ()
     claim: bool = False
-    """Winners are timed again at the claim tier in any case, and they alone against the baselines."""
+    """Winners are timed again at the claim tier in any case."""
     backend: str = "auto"
     device: str | None = None
     only: tuple[str, ...] = ()

@@ -35,19 +35,19 @@ def time_again(
     progress: Progress,
     workers: int,
 ) -> Iterator[dict[str, Any]]:
-    """Judge winners again: of every sample among several turns, and of every task among several samples; all, if claims are requested.
+    """Judge winners again: of every sample among several turns, and of every task among several samples; all, if claims or baselines are
+    requested: baselines are timed once, beside the winner.
 
     Args:
         known: verdicts of an earlier run; for a claim only earlier claims count.
         workers: candidates in flight.
     """
-    tier: Tier = "claim" if request.claim else "search"
     done = {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
     tasks = {episode.task.name: episode.task for episode in episodes}
     found = {
         key: best
         for episode in episodes
-        for key, best in _won(episode, request.claim).items()
+        for key, best in _won(episode, request.claim or bool(request.baselines)).items()
         if key not in done
     }
     if not found:
@@ -74,6 +74,23 @@ def time_again(
             yield _row(key, whole, verdicts[1])
         else:
             single[key] = ours
+    yield from _judged_again(pool, single, others, tasks, request, progress)
+
+
+def _judged_again(
+    pool: harness.JudgeQueue[int],
+    single: dict[Key, Turn],
+    others: dict[Key, Turn],
+    tasks: dict[str, Task],
+    request: EvalRequest,
+    progress: Progress,
+) -> Iterator[dict[str, Any]]:
+    """The second verdicts; of a winner that is found wrong, the other one's.
+
+    Args:
+        others: those that come next.
+    """
+    tier: Tier = "claim" if request.claim else "search"
     while single:
         places, wrong = list(single), {}
         jobs = [_job(tasks[key[0]], single[key]) for key in places]

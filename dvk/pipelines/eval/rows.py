@@ -119,6 +119,32 @@ class EvalRow(Record):
     completion_tokens: int | None = Field(None, description="Tokens written, likewise.")
     judge_s: float = Field(0.0, description="Wall clock the judge spent on its candidates.")
 
+    lines: dict[str, EvalMeasurement] = Field(
+        default_factory=dict,
+        description="PyTorch's own lines for the task, judged and timed as candidates once a task, by baseline.",
+    )
+    not_timed: dict[str, str] = Field(
+        default_factory=dict, description="Why a requested baseline has no figure here."
+    )
+
+    def portfolio(self) -> tuple[str, EvalMeasurement]:
+        """The fastest right way, own kernels or a line of PyTorch, and its name; eager where nothing is faster."""
+        own = self.final
+        ways = {"dvk": own} if own.speedup is not None else {}
+        ways |= {
+            name: self._over_lines(line)
+            for name, line in self.lines.items()
+            if line.speedup is not None and (own.speedup is None or same_timing_kind(line, own))
+        }
+        best = max(ways, key=lambda name: ways[name].speedup or 0.0, default="dvk")
+        return best, ways.get(best, own)
+
+    def _over_lines(self, one: EvalMeasurement) -> EvalMeasurement:
+        """A line's figures with its speedups over the other lines: all were timed beside eager."""
+        timed = {n: line.speedup for n, line in self.lines.items() if line.speedup}
+        over = {name: (one.speedup or 0.0) / speedup for name, speedup in timed.items()}
+        return one.model_copy(update={"over": over, "over_lo": dict(over)})
+
     def best(self, length: int | None = None) -> EvalMeasurement:
         """Among the first `length` turns (all): the fastest right one, else the first right one, else a failure."""
         turns = self.turns[:length]
@@ -209,6 +235,7 @@ def rows_for(
     again: Mapping[tuple[str, int], Verdict],
     groups: Mapping[str, Mapping[str, str]] | None = None,
     facts: Mapping[str, Mapping[str, Any]] | None = None,
+    lines: Sequence[Mapping[str, Any]] = (),
 ) -> list[EvalRow]:
     """The rows of all tasks, by name; one without turns for a task that could not be loaded.
 
@@ -216,6 +243,7 @@ def rows_for(
         again: second verdicts by (task, sample).
         groups: by task, if known.
         facts: `playing.facts` by task, if known.
+        lines: rows of `lines.judge_lines`.
     """
     groups, facts = groups or {}, facts or {}
     rows = [
@@ -231,7 +259,26 @@ def rows_for(
         rows += rows_of(
             episode, again, groups.get(episode.task.name, {}), facts.get(episode.task.name, {})
         )
+    rows = [
+        _with_lines(row, again, [one for one in lines if one["task"] == row.task]) for row in rows
+    ]
     return sorted(rows, key=lambda row: (row.task, row.sample))
+
+
+def _with_lines(
+    row: EvalRow, again: Mapping[tuple[str, int], Verdict], lines: Sequence[Mapping[str, Any]]
+) -> EvalRow:
+    """The row with PyTorch's own lines, and the reasons for baselines without a figure."""
+    second = again.get((row.task, row.sample))
+    found: dict[str, EvalMeasurement] = {}
+    why: dict[str, str] = dict(second.baselines_left_out) if second is not None else {}
+    for one in lines:
+        verdict = Verdict.model_validate(one["verdict"]) if one.get("verdict") else None
+        found[one["line"]] = EvalMeasurement.of(verdict)
+        error = one.get("error") or (verdict and verdict.error)
+        if error:
+            why.setdefault(one["line"], str(error).strip().partition("\n")[0])
+    return row.model_copy(update={"lines": found, "not_timed": why}) if found or why else row
 
 
 def rows_of(

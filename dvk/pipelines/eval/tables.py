@@ -6,6 +6,7 @@ times its tries are averaged first (`scores`). By turn, the first time counts: o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -72,8 +73,38 @@ def summarise(
         "num_claims": sum(end.holds is not None for _, end in finals),
         "num_held": sum(end.holds is True for _, end in finals),
     }
-    return found | {
-        name: fast_p.summary([outcome(row, end, name) for row, end in finals]) for name in baselines
+    return (
+        found
+        | {
+            name: fast_p.summary([outcome(row, end, name) for row, end in finals])
+            for name in baselines
+        }
+        | ({"portfolio": portfolio(rows, baselines)} if baselines else {})
+    )
+
+
+def portfolio(rows: Sequence[EvalRow], baselines: Sequence[Over]) -> dict[str, Any]:
+    """The tables of what is handed out, the fastest of own kernels and PyTorch's lines: over eager, and `over` each baseline.
+
+    `lines`: each line alone, over eager. `winners`: how many samples each way won. `not_timed`: by baseline, task → why.
+    """
+    ends = [(row, *row.portfolio()) for row in rows]
+    finals = [(row, end) for row, _, end in ends]
+    return {
+        **table(finals),
+        "over": {
+            name: fast_p.summary([outcome(row, end, name) for row, end in finals])
+            for name in baselines
+        },
+        "lines": {
+            name: table([(row, row.lines.get(name, EvalMeasurement())) for row in rows])
+            for name in baselines
+        },
+        "winners": dict(Counter(name for _, name, end in ends if end.speedup is not None)),
+        "not_timed": {
+            name: {row.task: row.not_timed[name] for row in rows if name in row.not_timed}
+            for name in baselines
+        },
     }
 
 

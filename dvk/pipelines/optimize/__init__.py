@@ -6,11 +6,14 @@ composer, a model, or both), the judge decides → confirm the best in a fresh p
 checkpoint.py  a daVinci-kernel checkpoint by one flag
 clock.py       the estimate of its time
 session.py     one search, fed with verdicts until something ends it
+confirming.py  its candidates judged, the best confirmed
 sets.py        several sets of inputs: a search each, one drop-in
 ending.py      best.py, episodes, report, summary
 blocks.py      a network by its blocks
 credit.py      the skills and proposers behind the result
-summary.py     the summary, the cost, the episode
+portfolio.py   own kernels beside PyTorch's own lines
+summary.py     the summary, the cost
+episode.py     the search as an episode
 
 Every verdict and every answer of a model is on disk before the next is requested, so a killed run resumes by
 replaying the strategy on the record. Ctrl-C ends the search and keeps the best so far.
@@ -19,6 +22,7 @@ replaying the strategy on the record. Ctrl-C ends the search and keeps the best 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +36,11 @@ from dvk.interop.kernelgym import remote
 from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, sets, summary
 from dvk.pipelines.optimize.checkpoint import with_checkpoint
+from dvk.pipelines.optimize.confirming import TURNS
 from dvk.pipelines.optimize.ending import finish
 from dvk.pipelines.optimize.request import OptimizeRequest
-from dvk.pipelines.optimize.session import TURNS, SearchSession
-from dvk.records import Device, Turn
+from dvk.pipelines.optimize.session import SearchSession
+from dvk.records import Device, Task, Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
 
@@ -50,17 +55,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     """
     if request.davinci is not None:
         request = with_checkpoint(request, request.davinci)
-    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
-    if device == "cuda" and backends.default_device() != "cuda":
-        raise MachineError(
-            "no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi"
-        )
-    backend = backends.pick(request.backend, device)
-    if backends.get(backend).untimed(device) is not None:
-        problem = f"on the CPU {backend} kernels are checked and not timed, so none can be found to be faster"
-        raise UsageError(
-            problem, f"leave out --backend {backend}; `dvk verify` checks such kernels"
-        )
+    device, backend = _where(request)
     strategy = registry.resolve(request.strategy, search.STRATEGIES, "strategy")
     check(request)
     # Loading a module takes seconds: errors that need no module are reported before.
@@ -69,6 +64,71 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
+    every, expected = _load(request, config, device)
+    task = every[0]
+    # A model that cannot be opened should not leave a used folder; a model that is no longer needed is not opened.
+    model = (
+        None
+        if request.backbone is None or request.resume
+        else open_backbone(request.backbone, config)
+    )
+    with RunFolder.open(
+        request.out,
+        command="optimize",
+        name=name,
+        argv=request.argv,
+        config=config,
+        resume=request.resume,
+    ) as run:
+        known = _known_tasks(run, every, request.spec)
+        if run.answered(
+            replace(request, spec=task.id, device=device, backend=backend),
+            config,
+            ("optimize.budget_s",),
+        ):
+            return dict(run.read("summary.jsonl")[-1])
+        if not known:
+            run.write_text(TASKS, "".join(one.model_dump_json() + "\n" for one in every))
+        if model is None and request.backbone is not None:
+            model = open_backbone(request.backbone, config)
+        if len(every) > 1:
+            return _for_sets(run, every, request, config, backend, strategy, expected)
+        session = SearchSession(
+            run,
+            task,
+            backend,
+            config,
+            [Turn.model_validate(t) for t in run.read(TURNS)],
+            RecordedBackbone(model, run) if model is not None else None,
+            library=request.library,
+            baselines=request.baselines,
+        )
+        session.expected = expected
+        winner = _searched(session, strategy, request, several=model is not None)
+        groups = summary.groups(TaskContext(task, session.captured, backend), winner)
+        return finish([session], [winner], [groups], request.strategy, request.backbone)
+
+
+def _for_sets(
+    run: RunFolder,
+    every: Sequence[Task],
+    request: OptimizeRequest,
+    config: Config,
+    backend: str,
+    strategy: search.Strategy,
+    expected: clock.TimeEstimate,
+) -> dict[str, Any]:
+    """The summary of a search for each of several sets of inputs."""
+    sessions = sets.sessions(run, every, backend, config, request.library, request.baselines)
+    sessions[0].expected = expected
+    result = sets.run(sessions, strategy, request.quiet)
+    return finish(sessions, result.winners, result.groups, request.strategy, None)
+
+
+def _load(
+    request: OptimizeRequest, config: Config, device: Device
+) -> tuple[list[Task], clock.TimeEstimate]:
+    """The tasks, one for each set of inputs, and the estimate of the command's time."""
     began = time.monotonic()
     task = tasks.load(
         request.spec,
@@ -88,75 +148,67 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
         len(set(request.baselines) - {"eager"}),
         len(every),
     )
-    # A model that cannot be opened should not leave a used folder; a model that is no longer needed is not opened.
-    model = (
-        None
-        if request.backbone is None or request.resume
-        else open_backbone(request.backbone, config)
-    )
-    with RunFolder.open(
-        request.out,
-        command="optimize",
-        name=name,
-        argv=request.argv,
-        config=config,
-        resume=request.resume,
-    ) as run:
-        known = [one["id"] for one in run.read(TASKS)]
-        if known and known[0] != task.id:
-            raise UsageError(
-                f"`{run.path}` holds a search of another version of `{request.spec}`",
-                "choose another --out",
-            )
-        if known and known != [one.id for one in every]:
-            raise UsageError(
-                f"`{run.path}` holds a search for other sets of inputs",
-                "give the same --extra-input, or choose another --out",
-            )
-        if run.answered(
-            replace(request, spec=task.id, device=device, backend=backend),
-            config,
-            ("optimize.budget_s",),
-        ):
-            return dict(run.read("summary.jsonl")[-1])
-        if not known:
-            run.write_text(TASKS, "".join(one.model_dump_json() + "\n" for one in every))
-        if model is None and request.backbone is not None:
-            model = open_backbone(request.backbone, config)
-        if len(every) > 1:
-            sessions = sets.sessions(
-                run, every, backend, config, request.library, request.baselines
-            )
-            sessions[0].expected = expected
-            result = sets.run(sessions, strategy, request.quiet)
-            return finish(sessions, result.winners, result.groups, request.strategy, None)
-        recorded = [Turn.model_validate(t) for t in run.read(TURNS)]
-        session = SearchSession(
-            run,
-            task,
-            backend,
-            config,
-            recorded,
-            RecordedBackbone(model, run) if model is not None else None,
-            library=request.library,
-            baselines=request.baselines,
+    return every, expected
+
+
+def _where(request: OptimizeRequest) -> tuple[Device, str]:
+    """The device and the back end.
+
+    Raises:
+        DvkError: this machine does not have them, or cannot time kernels there.
+    """
+    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
+    if device == "cuda" and backends.default_device() != "cuda":
+        raise MachineError(
+            "no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi"
         )
-        with (
-            session.court,
-            SearchView(
-                config.optimize.budget_s,
-                name=task.name,
-                quiet=request.quiet,
-                elapsed_s=session.elapsed_before,
-                several=model is not None,
-            ) as live,
-        ):
-            session.expected = expected
-            live.note(f"expected: {expected}")
-            session.search(strategy, live)
-            winner = session.confirm(live)
-        groups = summary.groups(TaskContext(task, session.captured, backend), winner)
-        return finish([session], [winner], [groups], request.strategy, request.backbone)
+    backend = backends.pick(request.backend, device)
+    if backends.get(backend).untimed(device) is not None:
+        problem = f"on the CPU {backend} kernels are checked and not timed, so none can be found to be faster"
+        raise UsageError(
+            problem, f"leave out --backend {backend}; `dvk verify` checks such kernels"
+        )
+    return device, backend
+
+
+def _known_tasks(run: RunFolder, every: Sequence[Task], spec: str) -> list[str]:
+    """The tasks that the run's folder already holds, by id; none of a new one.
+
+    Raises:
+        UsageError: it holds others.
+    """
+    known = [str(one["id"]) for one in run.read(TASKS)]
+    if known and known[0] != every[0].id:
+        raise UsageError(
+            f"`{run.path}` holds a search of another version of `{spec}`", "choose another --out"
+        )
+    if known and known != [one.id for one in every]:
+        raise UsageError(
+            f"`{run.path}` holds a search for other sets of inputs",
+            "give the same --extra-input, or choose another --out",
+        )
+    return known
+
+
+def _searched(
+    session: SearchSession, strategy: search.Strategy, request: OptimizeRequest, *, several: bool
+) -> Turn | None:
+    """The winner of a search for one set of inputs, confirmed.
+
+    Args:
+        several: a model proposes, too.
+    """
+    view = SearchView(
+        session.config.optimize.budget_s,
+        name=session.task.name,
+        quiet=request.quiet,
+        elapsed_s=session.elapsed_before,
+        several=several,
+    )
+    with session.court, view as live:
+        live.note(f"expected: {session.expected}")
+        session.search(strategy, live)
+        return session.confirm(live)
 
 
 def check(request: OptimizeRequest) -> None:

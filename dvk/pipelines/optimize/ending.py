@@ -11,10 +11,11 @@ from dvk.composer.dropin import replacing
 from dvk.errors import DvkError
 from dvk.harness.profiling.blocks import block_times
 from dvk.pipelines import report
-from dvk.pipelines.optimize import blocks, credit
+from dvk.pipelines.optimize import blocks, credit, portfolio
 from dvk.pipelines.optimize import summary as optimize_summary
+from dvk.pipelines.optimize.episode import episode
 from dvk.pipelines.optimize.session import SearchSession
-from dvk.records import Task, Turn
+from dvk.records import Candidate, Episode, Task, Turn
 from dvk.tasks.specs import parse_input
 
 UNPROVEN = "unproven.py"
@@ -39,34 +40,16 @@ def finish(
         for winner in winners
     ]
     episodes = [
-        optimize_summary.episode(
-            TaskContext(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone
-        )
+        episode(TaskContext(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone)
         for s in sessions
     ]
-    outcomes = [
-        optimize_summary.outcome(
-            s.turns,
-            w,
-            f,
-            s.reason,
-            optimize_summary.why_unparsed(e),
-            unjudged=s.unjudged,
-            judge=s.config.judge,
-        )
-        for s, w, f, e in zip(sessions, winners, faster, episodes)
-    ]
+    outcomes = _outcomes(sessions, winners, faster, episodes)
     found = [outcome["status"] for outcome in outcomes]
     lead = next((found.index(status) for status in ("faster", "too_noisy") if status in found), 0)
     session, winner = sessions[lead], winners[lead]
     run = session.run
     candidate = winner.candidate if winner is not None and faster[lead] else None
-    best_path = str(run.write_text("best.py", candidate.source)) if candidate else None
-    arguments = session.captured.arguments if session.captured is not None else ()
-    how = replacing.used(session.task, candidate.source, arguments) if candidate else None
-    if candidate is not None:  # an earlier, shorter search's unproven candidate is proved now
-        (run.path / UNPROVEN).unlink(missing_ok=True)
-    unproven_path = _unproven(session, winner) if candidate is None else None
+    files = _files(session, winner, candidate)
     turns = [turn for s in sessions for turn in s.turns]
     subject = TaskContext(session.task, session.captured, session.backend)
     if candidate is not None and len(sessions) == 1:
@@ -74,35 +57,22 @@ def finish(
     labels = [label(s.task) for s in sessions]
     interrupted = any(s.interrupted for s in sessions)
     names = [] if interrupted else blocks.names(session.captured)
-    fused = (
-        winner if faster[lead] and len(sessions) == 1 else None
-    )  # a text for several sets has several fusions
-    times = _times(session, names) if names else {}
+    # A text for several sets of inputs has several fusions.
+    fused = winner if faster[lead] and len(sessions) == 1 else None
     summary = {
         **outcomes[lead],
         "num_candidates": len(optimize_summary.programs(turns)),
-        "best": best_path,
-        "use": how and how[0],
-        "unproven": unproven_path,
-        "run": str(run.path),
-        "seconds": round(sessions[0].elapsed_s, 2),
-        "budget_s": session.config.optimize.budget_s,
-        "expected_s": sessions[0].expected and round(sessions[0].expected.total, 1),
-        "mode": optimize_summary.mode(session.captured, session.task),
-        "train_mode": optimize_summary.in_train_mode(session.captured, session.task) or None,
-        "written_inputs": list(session.task.written_inputs),
+        **files,
         "groups": list(groups[lead]),
-        "warnings": optimize_summary.warnings(session.backbone, session.failure),
-        "blocks": blocks.rows(subject, fused, times),
+        "blocks": blocks.rows(subject, fused, _times(session, names)),
         "strategy": strategy,
         "backbone": backbone,
         "cost": optimize_summary.cost(turns, episodes[lead], session.backbone),
         "proposers": optimize_summary.proposers(turns),
         "arms": credit.arms(turns),
-        "shapes": [
-            _row(number, labels, outcomes[number], winners[number], groups)
-            for number in range(len(sessions))
-        ],
+        "winner": portfolio.winner(winner, faster[lead]),
+        **_facts(sessions[0], session),
+        "shapes": [_row(n, labels, outcomes[n], winners[n], groups) for n in range(len(sessions))],
     }
     run.write_text("episodes/optimize.jsonl", "".join(e.model_dump_json() + "\n" for e in episodes))
     report.write(
@@ -117,6 +87,68 @@ def finish(
     run.append("summary.jsonl", summary)
     run.finish("interrupted" if interrupted else "done")
     return summary
+
+
+def _files(
+    session: SearchSession, winner: Turn | None, candidate: Candidate | None
+) -> dict[str, str | None]:
+    """Write the drop-in, or else the best candidate without a proof; return their paths and the drop-in's `use`.
+
+    Args:
+        winner: the turn that confirmed it, or refuted it.
+        candidate: the drop-in.
+    """
+    if candidate is None:
+        return {"best": None, "use": None, "unproven": _unproven(session, winner)}
+    run = session.run
+    best = str(run.write_text("best.py", candidate.source))
+    # An earlier, shorter search's unproven candidate is proved now.
+    (run.path / UNPROVEN).unlink(missing_ok=True)
+    arguments = session.captured.arguments if session.captured is not None else ()
+    how = replacing.used(session.task, candidate.source, arguments)
+    return {"best": best, "use": how[0], "unproven": None}
+
+
+def _outcomes(
+    sessions: Sequence[SearchSession],
+    winners: Sequence[Turn | None],
+    faster: Sequence[bool],
+    episodes: Sequence[Episode],
+) -> list[dict[str, Any]]:
+    """What each set's search came to."""
+    return [
+        optimize_summary.outcome(
+            s.turns,
+            w,
+            f,
+            s.reason,
+            optimize_summary.why_unparsed(e),
+            unjudged=s.unjudged,
+            judge=s.config.judge,
+        )
+        for s, w, f, e in zip(sessions, winners, faster, episodes)
+    ]
+
+
+def _facts(first: SearchSession, session: SearchSession) -> dict[str, Any]:
+    """What the run and the task were.
+
+    Args:
+        first: the search for the first set of inputs, whose clock is the command's.
+        session: the search that the summary is of.
+    """
+    return {
+        "own": portfolio.best_own(session.turns),
+        "portfolio": portfolio.rows(session.turns, session.left_out),
+        "run": str(session.run.path),
+        "seconds": round(first.elapsed_s, 2),
+        "budget_s": session.config.optimize.budget_s,
+        "expected_s": first.expected and round(first.expected.total, 1),
+        "mode": optimize_summary.mode(session.captured, session.task),
+        "train_mode": optimize_summary.in_train_mode(session.captured, session.task) or None,
+        "written_inputs": list(session.task.written_inputs),
+        "warnings": optimize_summary.warnings(session.backbone, session.failure),
+    }
 
 
 def _unproven(session: SearchSession, winner: Turn | None) -> str | None:
@@ -139,6 +171,8 @@ def _unproven(session: SearchSession, winner: Turn | None) -> str | None:
 
 def _times(session: SearchSession, names: Sequence[str]) -> dict[str, float]:
     """Times of an eager call by block; empty if that was interrupted: the search's own findings matter more."""
+    if not names:
+        return {}
     try:
         return block_times(session.task, names, session.config.limits)
     except (KeyboardInterrupt, DvkError):

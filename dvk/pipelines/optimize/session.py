@@ -12,7 +12,7 @@ from dvk import crashes, machine, target
 from dvk.agents import TaskContext, dialects, selection
 from dvk.backbone.pause_gate import OutOfTime
 from dvk.backbone.recorded import RecordedBackbone
-from dvk.composer import CannotCompose, CapturedGraph, Part, Plan, applicable, capture, fuse, join
+from dvk.composer import CannotCompose, CapturedGraph, applicable, capture, fuse
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.crashes import Crashed
@@ -23,9 +23,10 @@ from dvk.pipelines import tracebacks
 from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, summary
 from dvk.pipelines.optimize.clock import TimeEstimate
-from dvk.records import BackendName, Candidate, Graph, Skill, Task, Tier, Trace, Turn, Verdict
+from dvk.pipelines.optimize.confirming import JudgedCandidates
+from dvk.records import BackendName, Candidate, Graph, Skill, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
-from dvk.search import Proposals, SearchProblem, Strategy, classes, tunings
+from dvk.search import Proposals, SearchProblem, Strategy, classes, pytorch_lines, tunings
 from dvk.search.tunings import Known, ObservedGain, Tunings
 from dvk.skills import Library, query_from_graph
 from dvk.skills.graphs import NUM_RANKED, QUERY_TERMS
@@ -34,15 +35,10 @@ from dvk.target import Target
 FIRST_VERDICT_S = 30.0
 """Longest wait for the first verdict if budget_s is less: it includes starting the judge."""
 
-TURNS = "turns.jsonl"
 KNOWN = "tunings.jsonl"
-UNDECIDED = 1.2
-"""Speedup that the interval of a candidate that looked slower must reach for it to be confirmed."""
-NUM_CONFIRMED = 3
-"""Maximal number of confirmed candidates: the search's favourite is lucky now and then, the third hardly ever."""
 
 
-class SearchSession:
+class SearchSession(JudgedCandidates):
     """One search.
 
     Args:
@@ -76,6 +72,8 @@ class SearchSession:
             backbone,
         )
         self.folder, self.first = folder, first
+        self.joined = False
+        """Whether its result is joined with those of other sets of inputs."""
         self.court = open_session(task, config, JudgeSpec(brief=True))
         self.turns: list[Turn] = list(recorded)
         self.traces: list[Trace] = []
@@ -93,6 +91,10 @@ class SearchSession:
         self.skills: tuple[Skill, ...] = ()
         self.observed: list[ObservedGain] = []
         """The search's findings about schedules."""
+        self.left_out: dict[str, str] = {}
+        """Why a candidate that the search meant to judge was not judged, by its title."""
+        self.uncaptured: str | None = None
+        """Why there is no operator graph, if there is none."""
         self.reason: str | None = None
         self.unjudged: str | None = None
         """Why the search ended before its first verdict, if it did."""
@@ -106,13 +108,13 @@ class SearchSession:
         """The error that ended the model's part of the search."""
 
     @property
-    def graph(self) -> Graph | None:
-        return self.captured.graph if self.captured else None
+    def with_lines(self) -> bool:
+        """Whether PyTorch's own lines are candidates; one drop-in for several sets of inputs cannot hold them."""
+        return not (self.config.optimize.own_kernels or self.joined)
 
     @property
-    def elapsed_s(self) -> float:
-        """Seconds since the search began, those of earlier processes included."""
-        return time.monotonic() - self.began
+    def graph(self) -> Graph | None:
+        return self.captured.graph if self.captured else None
 
     @property
     def left_s(self) -> float:
@@ -134,22 +136,9 @@ class SearchSession:
                 live.note(summary.in_train_mode(self.captured, self.task))
             live.stage("searching")
             self.began = time.monotonic() - self.elapsed_before
-            if (model := self.backbone) is not None:
-                model.clock, model.left = lambda: self.elapsed_s, lambda: self.left_s
-                model.on_ask = lambda number: live.asking(model.name, number)
-            known, device = self._known()
-            problem = SearchProblem(
-                self.task,
-                self.captured,
-                self.backend,
-                self.skills,
-                self.config,
-                self.backbone,
-                self.traces.append,
-                self._warned(live),
-                known,
-                device,
-            )
+            problem = self._problem(live)
+            if self.with_lines:
+                strategy = pytorch_lines.beside(strategy)
             try:
                 self._feed(strategy(problem), live)
             finally:
@@ -159,7 +148,9 @@ class SearchSession:
                 raise
             self._warned(live)(error)
         except CannotCompose as error:
-            self.reason = f"the composer cannot capture this module: {error}"
+            self.uncaptured = self.uncaptured or f"the composer cannot capture this module: {error}"
+            if not self.promising:
+                self.reason = self.uncaptured
         except KeyboardInterrupt:
             self.interrupted = True
             if not self.turns:
@@ -180,6 +171,26 @@ class SearchSession:
         if self.failure is not None and not self.turns:
             raise self.failure
 
+    def _problem(self, live: SearchView) -> SearchProblem:
+        if (model := self.backbone) is not None:
+            model.clock, model.left = lambda: self.elapsed_s, lambda: self.left_s
+            model.on_ask = lambda number: live.asking(model.name, number)
+        known, device = self._known()
+        return SearchProblem(
+            self.task,
+            self.captured,
+            self.backend,
+            self.skills,
+            self.config,
+            self.backbone,
+            self.traces.append,
+            self._warned(live),
+            known,
+            device,
+            lambda: self.left_s,
+            self.left_out.__setitem__,
+        )
+
     def _warned(self, live: SearchView) -> Callable[[ModelError], None]:
         """Records the error that ended the model's part: reported at once, and again at the end."""
 
@@ -194,9 +205,6 @@ class SearchSession:
         self.reason = crash.message
         self._keep(crash.traceback)
         live.note(f"{crash.message}; the traceback is in {self.run.path / tracebacks.FOLDER}")
-
-    def _keep(self, traceback: str) -> None:
-        tracebacks.keep(self.run, self.folder.strip("/") or self.task.name, [traceback])
 
     def _known(self) -> tuple[Known, Target]:
         """This machine's knowledge of schedules of the graph's kernels, and the device; a resumed search has what it began with."""
@@ -255,6 +263,10 @@ class SearchSession:
         try:
             return capture(self.task, self.config.limits)
         except CannotCompose as error:
+            if self.with_lines and self.backbone is None:
+                self.uncaptured = f"the composer cannot capture this module: {error}"
+                live.note(self.uncaptured)
+                return None
             if self.backbone is None or dialects.get(self.backbone.dialect).reads_graph:
                 raise
             live.note(f"no operator graph, so the composer has nothing to propose: {error}")
@@ -323,36 +335,6 @@ class SearchSession:
         ):
             live.note(f"after the first verdict: {self.expected}")
 
-    @property
-    def _confirm_s(self) -> float:
-        """Estimated time of confirming."""
-        return self.expected.confirm if self.expected is not None else clock.LEAST_CONFIRM_S
-
-    def _judged(
-        self,
-        candidate: Candidate,
-        tier: Tier,
-        baselines: Sequence[str] = (),
-        deadline: float | None = None,
-    ) -> Verdict | None:
-        """As `JudgeSession.judge`; an error inside dvk is the candidate's verdict."""
-        result = crashes.run_guarded(
-            "judging it", self.court.judge, candidate, tier, baselines, deadline
-        )
-        if not isinstance(result, Crashed):
-            return result
-        self.court.close()  # its stage is unknown
-        self._keep(result.traceback)
-        return crashes.verdict(result, tier)
-
-    def _record(self, candidate: Candidate, verdict: Verdict, live: SearchView) -> None:
-        turn = Turn(candidate=candidate, verdict=verdict, elapsed_s=self.elapsed_s)
-        self.turns.append(turn)
-        if verdict.tier != "claim":
-            self.known[candidate.id] = verdict
-        self.run.append(self.folder + TURNS, turn)
-        live.judged(turn)
-
     def _retrieve(self) -> tuple[Skill, ...]:
         """Skills the library ranks for the task, best first; for a model with the query that its agents are trained with."""
         with Library.open(self.library) as library:
@@ -366,135 +348,3 @@ class SearchSession:
                 )
             query = query_from_graph(self.captured.graph, library, QUERY_TERMS)
             return tuple(hit.skill for hit in library.search(query, NUM_RANKED, snippets=False))
-
-    # -------------------------------------------------------------- confirming
-
-    @property
-    def promising(self) -> list[Turn]:
-        """Candidates worth minutes of confirming: those that looked faster in the search, the fastest first.
-
-        If none did, one that a noisy machine left undecided.
-        """
-        ranked = summary.ranked(self.turns)
-        faster = [turn for turn, speedup in ranked if speedup.value > 1]
-        return (
-            faster[:NUM_CONFIRMED]
-            or [turn for turn, speedup in ranked if speedup.hi >= UNDECIDED][:1]
-        )
-
-    @property
-    def unconfirmed(self) -> list[Turn]:
-        """Candidates that looked faster in the search and were neither confirmed nor refused since, the fastest first."""
-        claimed = {
-            t.candidate.id
-            for t in self.turns
-            if t.candidate and t.verdict and t.verdict.tier == "claim" and not t.verdict.timing
-        }
-        return [
-            turn for turn in self.promising if turn.candidate and turn.candidate.id not in claimed
-        ]
-
-    def confirm(self, live: SearchView) -> Turn | None:
-        """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
-        ranked = self.promising
-        for turn in ranked:
-            if (
-                self.confirm_by is not None
-                and time.monotonic() + self._confirm_s / 2 >= self.confirm_by
-            ):
-                break  # not even a first look would fit
-            assert turn.candidate is not None and turn.verdict is not None
-            try:
-                claim = self.claim(turn.candidate, live)
-            except KeyboardInterrupt:
-                self.interrupted, self.reason = (
-                    True,
-                    "stopped before the best was confirmed: the search's own figure is given",
-                )
-                return turn if turn.verdict.faster else None
-            if claim.verdict is not None and claim.verdict.faster:
-                return claim
-        return self.proven or (self.refuted if ranked else None)
-
-    @property
-    def proven(self) -> Turn | None:
-        """The fastest earlier confirmed candidate, as from a run that now resumes with a larger budget."""
-        held = [
-            t
-            for t in self.turns
-            if t.verdict is not None
-            and t.verdict.tier == "claim"
-            and t.verdict.faster
-            and t.verdict.timing
-        ]
-        return max(
-            held,
-            key=lambda t: t.verdict.timing.speedup.value if t.verdict and t.verdict.timing else 0.0,
-            default=None,
-        )
-
-    def claim(self, candidate: Candidate, live: SearchView, what: str = "the best") -> Turn:
-        """The candidate judged in fresh processes, or as it was before the run was killed.
-
-        Args:
-            what: the candidate's description.
-
-        Raises:
-            KeyboardInterrupt: the user stopped it.
-        """
-        before = [
-            t
-            for t in self.turns
-            if t.candidate
-            and t.candidate.id == candidate.id
-            and t.verdict
-            and t.verdict.tier == "claim"
-        ]
-        if before and self._covers(before[-1]):
-            return before[-1]
-        if self.confirm_by is None:
-            self.confirm_by = time.monotonic() + clock.OVER * self._confirm_s
-        live.stage(
-            f"confirming {what} in fresh processes, about {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most"
-        )
-        self.court.decide_by = self.confirm_by
-        verdict = self._judged(candidate, "claim", self.baselines)
-        assert verdict is not None, "there is no deadline"
-        self._record(candidate, verdict, live)
-        return self.turns[-1]
-
-    @property
-    def refuted(self) -> Turn | None:
-        """The search's best among candidates that did not hold when timed again; drop-ins for several sets of inputs begin with it."""
-        claims = {
-            t.candidate.id: t
-            for t in self.turns
-            if t.candidate
-            and t.verdict
-            and t.verdict.tier == "claim"
-            and t.verdict.timing
-            and not t.verdict.faster
-        }
-        places = {
-            t.candidate.id: place
-            for place, (t, _) in enumerate(summary.ranked(self.turns))
-            if t.candidate
-        }
-        return min(
-            claims.values(),
-            key=lambda t: places.get(t.candidate.id, -1) if t.candidate else 0,
-            default=None,
-        )
-
-    def part(self, candidate: Candidate) -> Part | None:
-        """The plan that a candidate executes; None if the composer did not write it, so that it cannot be joined with others."""
-        if self.captured is None or candidate.proposer != "composer":
-            return None
-        plan = Plan.of(candidate)
-        part = Part(self.task, self.captured, fuse(self.task, self.captured, plan.recipes), plan)
-        return part if join([part], self.backend).source == candidate.source else None
-
-    def _covers(self, claim: Turn) -> bool:
-        """Whether it was timed against all requested baselines."""
-        timing = claim.verdict.timing if claim.verdict is not None else None
-        return timing is None or set(self.baselines) <= set(timing.baselines)

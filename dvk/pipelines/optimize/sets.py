@@ -16,8 +16,9 @@ from dvk.composer.ir.loops import Kernel
 from dvk.config import Config
 from dvk.errors import TaskError
 from dvk.pipelines.live import SearchView
+from dvk.pipelines.optimize.confirming import NUM_CONFIRMED, TURNS
 from dvk.pipelines.optimize.ending import label
-from dvk.pipelines.optimize.session import NUM_CONFIRMED, TURNS, SearchSession
+from dvk.pipelines.optimize.session import SearchSession
 from dvk.records import BackendName, Candidate, Task, Turn
 from dvk.runs import RunFolder
 from dvk.search import Strategy
@@ -113,6 +114,7 @@ def sessions(
                 first=made[0] if made else None,
             )
         )
+        made[-1].joined = True
     return made
 
 

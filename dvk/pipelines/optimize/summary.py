@@ -1,163 +1,21 @@
-"""A search's final report: the episode as a record, and the parts of the summary. Only reads."""
+"""A search's final report: the parts of the summary. Only reads."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from dvk.agents import TaskContext, dialects, policy, tools
+from dvk.agents import TaskContext
 from dvk.backbone.recorded import RecordedBackbone
 from dvk.composer import CapturedGraph, fuse
 from dvk.composer.recipes import inexact
 from dvk.config import JudgeConfig
 from dvk.errors import DvkError
-from dvk.records import (
-    Candidate,
-    Episode,
-    Interval,
-    Role,
-    Skill,
-    Status,
-    Task,
-    Timing,
-    Trace,
-    Turn,
-    content_hash,
-)
+from dvk.records import Episode, Interval, Status, Task, Timing, Turn
 from dvk.search.repeats import program
 from dvk.speedups import outcome_of, shown, words
-
-# ---------------------------------------------------------------- the episode
-
-
-def episode(
-    subject: TaskContext,
-    turns: Sequence[Turn],
-    skills: Sequence[Skill],
-    kept: Sequence[Trace],
-    backbone: RecordedBackbone | None,
-) -> Episode:
-    """The whole record: first verdicts outside conversations, confirmations last; then each conversation, whole.
-
-    Args:
-        turns: judged turns, in time order.
-        skills: skills that retrieval ranked.
-        kept: conversations that the strategy handed over.
-        backbone: for answers outside those conversations.
-    """
-    judged = {
-        t.candidate.id: t for t in turns if t.candidate and t.verdict and t.verdict.tier != "claim"
-    }
-    times = (
-        {}
-        if backbone is None
-        else {
-            _said(conversation.messages, completion.text): call.elapsed_s
-            for call in reversed(backbone.calls)
-            for conversation, completion in zip(call.conversations, call.completions)
-        }
-    )
-    talks = [
-        trace.model_copy(update={"turns": tuple(_dated(t, judged, times) for t in trace.turns)})
-        for trace in kept
-    ]
-    if backbone is not None:
-        given = Counter(_said(t.messages, t.completion) for trace in talks for t in trace.turns)
-        talks += rebuilt(subject, backbone, given, judged)
-    inside = {t.candidate.id for trace in talks for t in trace.turns if t.candidate}
-    outside = [
-        t
-        for t in turns
-        if not (
-            t.candidate
-            and t.candidate.id in inside
-            and backbone is not None
-            and t.candidate.proposer == backbone.name
-            and t.verdict
-            and t.verdict.tier != "claim"
-        )
-    ]
-    first = Trace(role="policy", skills=tuple(s.name for s in skills), turns=tuple(outside))
-    return Episode(task=subject.task, traces=(first, *talks))
-
-
-def rebuilt(
-    subject: TaskContext,
-    backbone: RecordedBackbone,
-    given: Counter[str],
-    judged: Mapping[str, Turn],
-) -> Iterator[Trace]:
-    """Answers that no kept conversation has, each as a conversation of one turn: code is parsed as the policy's is.
-
-    Args:
-        given: questions and answers of the turns that are kept already.
-        judged: verdicts by candidate.
-    """
-    dialect = dialects.get(backbone.dialect)
-    number = 0
-    for call in backbone.calls:
-        for conversation, answer in zip(call.conversations, call.completions):
-            if conversation.begun:  # a try of an answer, which is kept itself
-                continue
-            if given[said := _said(conversation.messages, answer.text)]:
-                given[said] -= 1
-                continue
-            turn = Turn(
-                messages=conversation.messages,
-                completion=answer.text,
-                tokens=answer.tokens,
-                finish=answer.finish,
-                elapsed_s=call.elapsed_s,
-            )
-            role = _role(conversation.tools)
-            if answer.finish == "error":
-                turn = turn.model_copy(update={"malformed": f"the backbone failed: {answer.error}"})
-            elif role == "policy" and (subject.captured is not None or not dialect.reads_graph):
-                found = policy.read(dialect, subject, answer, backbone.name, (), "")
-                if isinstance(found, Candidate) and (known := judged.get(found.id)) is not None:
-                    turn = turn.model_copy(
-                        update={
-                            "candidate": known.candidate,
-                            "verdict": known.verdict,
-                            "elapsed_s": known.elapsed_s,
-                        }
-                    )
-                elif isinstance(found, Candidate):
-                    turn = turn.model_copy(update={"candidate": found})
-            yield Trace(
-                role=role,
-                rollout=number,
-                skills=turn.candidate.skills if turn.candidate else (),
-                turns=(turn,),
-            )
-            number += 1
-
-
-def _dated(turn: Turn, judged: Mapping[str, Turn], times: Mapping[str, float]) -> Turn:
-    """The turn with the search's own clock, and with the verdict if it came too late for the conversation."""
-    known = judged.get(turn.candidate.id) if turn.candidate else None
-    if known is not None:
-        return turn.model_copy(
-            update={"verdict": turn.verdict or known.verdict, "elapsed_s": known.elapsed_s}
-        )
-    return turn.model_copy(
-        update={"elapsed_s": times.get(_said(turn.messages, turn.completion), turn.elapsed_s)}
-    )
-
-
-def _said(messages: Sequence[Mapping[str, Any]], text: str) -> str:
-    return content_hash(json.dumps(messages, sort_keys=True, default=str), text)
-
-
-def _role(schemas: Sequence[Mapping[str, Any]]) -> Role:
-    named = {schema.get("function", {}).get("name") for schema in schemas}
-    return "summary" if tools.UPDATE in named else "selection" if named else "policy"
-
-
-# ---------------------------------------------------------------- the summary
 
 
 def outcome(
@@ -182,32 +40,16 @@ def outcome(
     settings = judge or JudgeConfig()
     timing = _timing(winner)
     said = timing and words(timing, pairs=settings.claim_pairs, seconds=settings.claim_s)
-    eager = (
-        None
-        if timing is None
-        else {
-            "ms": timing.reference_ms,
-            "speedup": timing.speedup.value,
-            "lo": timing.speedup.lo,
-            "hi": timing.speedup.hi,
-        }
-    )
-    others = (
-        {}
-        if timing is None
-        else {
-            name: {"ms": timing.baselines_ms[name], "speedup": s.value, "lo": s.lo, "hi": s.hi}
-            for name, s in timing.baselines.items()
-        }
-    )
+    figures = _figures(timing)
+    eager = figures["eager"]
     ok = [t.verdict for t in turns if t.verdict is not None and t.verdict.status is Status.OK]
     status = _status(turns, faster, bool(ok), unjudged)
-    if reason is None and status == "no_verdict":
-        reason = unjudged
     if reason is None and status in ("no_speedup", "too_noisy"):
         reason = (ok[0].untimed_reason if ok else unread) or _refuted(turns, winner)
-    if reason is None and status == "failed":
-        reason = "no candidate agreed with the reference"
+    elif reason is None:
+        reason = {"no_verdict": unjudged, "failed": "no candidate agreed with the reference"}.get(
+            status
+        )
     candidate = winner.candidate if winner is not None else None
     return {
         "status": status,
@@ -220,7 +62,7 @@ def outcome(
         else None,
         "noise": said.noise or None if said else None,
         "hint": said.hint or None if said else None,
-        "baselines": {"eager": eager, **others},
+        "baselines": figures,
         "num_candidates": len(programs(turns)),
         "title": candidate.title if candidate else None,
         "proposer": candidate.proposer if candidate else None,
@@ -229,6 +71,22 @@ def outcome(
         "skills": list(candidate.skills) if candidate else [],
         "reason": reason,
     }
+
+
+def _figures(timing: Timing | None) -> dict[str, dict[str, float] | None]:
+    """A row for eager and for each baseline: `ms`, and the speedup over it with its interval."""
+    if timing is None:
+        return {"eager": None}
+
+    def row(ms: float, speedup: Interval) -> dict[str, float]:
+        return {"ms": ms, "speedup": speedup.value, "lo": speedup.lo, "hi": speedup.hi}
+
+    figures: dict[str, dict[str, float] | None] = {
+        "eager": row(timing.reference_ms, timing.speedup)
+    }
+    for name, speedup in timing.baselines.items():
+        figures[name] = row(timing.baselines_ms[name], speedup)
+    return figures
 
 
 def _status(turns: Sequence[Turn], faster: bool, right: bool, unjudged: str | None) -> str:

@@ -12,6 +12,7 @@ from unicodedata import combining, east_asian_width
 
 from dvk.pipelines.report.attempts import ReportAttempt, best_so_far
 from dvk.pipelines.report.markup import plain
+from dvk.pipelines.report.spending import WAYS, way_cells
 from dvk.pipelines.report.story import BLOCKS, ReportData
 from dvk.pipelines.report.units import show_bytes, show_ms, show_s, show_share
 from dvk.records import show_ratio
@@ -31,6 +32,7 @@ def render(story: ReportData) -> str:
         f"# {line(story.task.name)}: {story.headline}",
         *map(line, [*story.numbers, *story.lead]),
         _arms(story),
+        _ways(story),
         _sets(story),
         "\n".join(f"- {term}: {line(text)}" for term, text in story.measured),
         *_slow(story),
@@ -88,6 +90,12 @@ def _arms(story: ReportData) -> str:
         rows,
         frozenset(range(1, 2 + len(others))),
     )
+
+
+def _ways(story: ReportData) -> str:
+    if len(story.ways) < 3:
+        return ""
+    return table(list(WAYS), [way_cells(row) for row in story.ways], frozenset({1, 2}))
 
 
 def _sets(story: ReportData) -> str:

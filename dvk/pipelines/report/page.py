@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dvk.pipelines.report import chart
 from dvk.pipelines.report.code import kernels_first
+from dvk.pipelines.report.spending import way_cells
 from dvk.pipelines.report.story import BLOCKS, ReportData, timed
 from dvk.pipelines.report.templates import render as render_page
 
@@ -15,6 +16,7 @@ def render(story: ReportData) -> str:
         story.manifest,
         title=f"{story.task.name}: {story.headline}",
         story=story,
+        ways=[way_cells(row) for row in story.ways if len(story.ways) > 2],
         over=list(dict.fromkeys(name for one in story.sets for name in one.over)),
         block_heads=[
             f"{label.capitalize()} " if 0 < n < 4 else label.capitalize()

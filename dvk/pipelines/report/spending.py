@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.pipelines.report.units import many, show_s
+from dvk.pipelines.report.units import many, show_ms, show_s
 from dvk.records import show_ratio
 from dvk.speedups import interval, shown
 
@@ -104,3 +104,17 @@ def proposer_lines(summary: Mapping[str, Any]) -> list[str]:
             line + (f"; refused most often for {row['refused'][:200]}" if row["refused"] else "")
         )
     return told
+
+
+WAYS = ("way", "median call", "over eager", "")
+"""Heads of the table of PyTorch's own lines beside the best of dvk's kernels."""
+
+
+def way_cells(row: Mapping[str, Any]) -> list[str]:
+    """The cells of one way, of `optimize.portfolio`: a note says why it was not timed."""
+    if row["name"] == "eager":
+        return [str(row["name"]), show_ms(row["ms"]), "", ""]
+    note = row.get("title") or row.get("reason") or ""
+    if row["status"] not in ("ok", "left_out"):
+        note = f"{row['status'].replace('_', ' ')}: {note}"
+    return [str(row["name"]), show_ms(row["ms"]), shown(interval(row)), str(note)]

@@ -69,6 +69,8 @@ class ReportData:
     lead: list[str]
     """Sentences."""
     arms: list[TimedVersion]
+    ways: list[Mapping[str, Any]]
+    """A row for each line of PyTorch and for the best own kernels, see `optimize.portfolio`."""
     measured: list[tuple[str, str]]
     """The measurement's description: (aspect, text)."""
 
@@ -166,6 +168,7 @@ def gather_story(
         measured=measurement.facts(
             task, shown, machine or str(manifest.get("machine") or ""), summary
         ),
+        ways=list(summary.get("portfolio") or []),
         operators=listed,
         traffic=_traffic(listed, graph) if graph else "",
         listing=graph.listing() if graph else "",

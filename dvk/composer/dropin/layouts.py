@@ -1,0 +1,85 @@
+"""Memory of a program's values: outputs that overwrite an input, and strides other than row-major."""
+
+from __future__ import annotations
+
+from dvk import aten
+from dvk.composer.fusion.groups import Partition
+from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.loops import READS, Kernel
+from dvk.composer.ir.nodes import IRNode, View
+from dvk.composer.lowering.dispatch import PrimGraph
+from dvk.records import Graph
+
+
+def inplace_pairs(
+    kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[IRNode]
+) -> dict[int, int]:
+    """Outputs that may overwrite an input: same element, same layout, and no later reader of the input."""
+    pairs: dict[int, int] = {}
+    last = max((i.stage for i in kernel.instrs), default=0)
+    for number, buffer in enumerate(kernel.inputs):
+        prim = buffer.prim
+        if (
+            buffer.steps
+            or prim.kind != "extern"
+            or prim.op.removeprefix("aten.").split(".")[0] not in aten.LIBRARY
+            or prim in outputs
+        ):
+            continue
+        readers = {id(u) for u in part.users[prim]}
+        inside = {
+            id(p)
+            for g in part.groups
+            if any(o.prim in g.index for o in kernel.outputs)
+            for p in g.members
+        }
+        reads = [
+            i for i in kernel.instrs if i.op in READS and kernel.inputs[i.buffer].prim is prim
+        ]  # through any view
+        loads = {i.offset for i in reads}
+        if (
+            readers - inside
+            or len(loads) != 1
+            or any(i.op == "gather" or i.buffer != number for i in reads)
+        ):
+            continue
+        for store in kernel.stores:
+            out = kernel.outputs[store.buffer]
+            same = (out.shape, out.strides, out.dtype) == (
+                buffer.shape,
+                buffer.strides,
+                buffer.dtype,
+            )
+            if (
+                same
+                and {store.offset} == loads
+                and kernel.instrs[store.value].stage == last
+                and store.buffer not in pairs
+            ):
+                pairs[store.buffer] = number
+                break
+    return pairs
+
+
+def layouts(graph: Graph, prims: PrimGraph) -> dict[IRNode, tuple[int, ...]]:
+    """Strides of values in eager PyTorch's layout, if dense but not row-major."""
+    result: dict[IRNode, tuple[int, ...]] = {}
+    for node in graph.nodes:
+        value = prims.values.get(node.name)
+        if not isinstance(value, View) or value.steps or node.strides is None or node.shape is None:
+            continue
+        held = value.base.kind in ("source", "extern")
+        if node.strides != contiguous_strides(node.shape) and (
+            held or _dense(node.shape, node.strides)
+        ):
+            result[value.base] = node.strides
+    return result
+
+
+def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for stride, size in sorted((st, sz) for sz, st in zip(shape, strides, strict=True) if sz > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,65 @@
+"""PyTorch's own lines in an evaluation: each requested baseline as a candidate, judged and timed once a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dvk import harness
+from dvk.composer.dropin.lines import Line, candidate
+from dvk.config import Config
+from dvk.pipelines.eval.progress import Progress
+from dvk.pipelines.eval.request import EvalRequest
+from dvk.records import Candidate, Episode, Task
+
+OF_BASELINE = {
+    "compile": Line("compile"),
+    "max-autotune": Line("compile", "max-autotune-no-cudagraphs"),
+    "graph": Line("graph"),
+}
+"""The line that a baseline is."""
+
+
+def judge_lines(
+    episodes: Sequence[Episode],
+    known: Sequence[Mapping[str, Any]],
+    request: EvalRequest,
+    config: Config,
+    progress: Progress,
+    workers: int,
+) -> Iterator[dict[str, Any]]:
+    """A row for each task and baseline: `task`, `line`, and its `verdict`, or why there is none, `error`.
+
+    Args:
+        known: rows of an earlier run.
+        workers: candidates in flight.
+    """
+    there = {(row["task"], row["line"]) for row in known}
+    places: list[tuple[str, str]] = []
+    jobs: list[tuple[Task, Candidate]] = []
+    for task in {episode.task.name: episode.task for episode in episodes}.values():
+        for name in request.baselines:
+            if (task.name, name) in there:
+                continue
+            if (why := cannot(task, name)) is not None:
+                yield {"task": task.name, "line": name, "error": why}
+                continue
+            places.append((task.name, name))
+            jobs.append((task, candidate(task, OF_BASELINE[name], "cpp")))
+    if not jobs:
+        return
+    progress.stage(f"judging {len(jobs)} lines of PyTorch")
+    spec = harness.JudgeSpec(contract="module")
+    pool: harness.JudgeQueue[int] = harness.JudgeQueue(workers, config)
+    for position, verdict in pool.map(jobs, spec):
+        progress.judged(1)
+        yield {"task": places[position][0], "line": places[position][1], "verdict": verdict}
+
+
+def cannot(task: Task, baseline: str) -> str | None:
+    """Why the line cannot be a candidate for the task; None if it can."""
+    if baseline == "graph" and task.device != "cuda":
+        return "a CUDA graph needs a GPU"
+    if task.stochastic and baseline != "graph":
+        return "it draws random numbers, and torch.compile draws others"
+    return None
