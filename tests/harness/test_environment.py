@@ -12,7 +12,7 @@ import pytest
 
 from dvk import resources
 from dvk.harness import judge
-from dvk.harness.processes.runner import compiler_says, failure
+from dvk.harness.processes.failures import compiler_says, failure
 from dvk.harness.session import environment
 from dvk.harness.toolchain import extension
 from dvk.harness.toolchain.nvrtc import CompileError

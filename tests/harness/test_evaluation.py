@@ -131,8 +131,8 @@ def test_a_failure_in_a_timed_call_says_so(error: Exception, status: str, text: 
 def test_the_worst_error_and_the_widest_tolerance_are_told() -> None:
     made, _ = evaluation()
     for worst, tolerance in [(1e-6, 2e-5), (3e-6, 4e-5), (2e-6, 3e-5)]:
-        made._accept(Comparison(None, Errors(worst, worst), tolerance, ("a note",)))
-    made.checked.append(made.cases.fresh(0))
+        made.checks._accept(Comparison(None, Errors(worst, worst), tolerance, ("a note",)))
+    made.checks.checked.append(made.cases.fresh(0))
     found = made._findings(Status.OK, "done")
     assert (found["worst_error"], found["tolerance"], found["num_checks"], found["notes"]) == (
         3e-6,
@@ -147,7 +147,9 @@ def test_the_worst_error_and_the_widest_tolerance_are_told() -> None:
 def test_an_error_that_is_no_number_is_told_as_none(error: float) -> None:
     made, _ = evaluation()
     with pytest.raises(WrongResult, match="holds NaN") as raised:
-        made._accept(Comparison("holds NaN", Errors(error, error), 2e-5), "in a timed call: ")
+        made.checks._accept(
+            Comparison("holds NaN", Errors(error, error), 2e-5), "in a timed call: "
+        )
     found = made._failed(raised.value)
     assert found["status"] == "mismatch" and found["error"] == "in a timed call: holds NaN"
     assert found["worst_error"] is None and found["tolerance"] == 2e-5

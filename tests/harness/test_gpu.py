@@ -40,6 +40,31 @@ def test_triton_is_compiled_checked_and_timed(quick):
     assert machine.gpu_names()[0] in good.machine
 
 
+HOST_NUMBER = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.where(x > 0, x, torch.tensor(0.0)) * 2 + 1
+
+
+def get_inputs():
+    return [torch.randn(64, 301)]
+"""
+
+
+def test_a_reference_that_reads_a_number_from_the_host_is_timed_from_end_to_end(quick, tmp_path):
+    """No CUDA graph can hold it."""
+    (tmp_path / "host_number.py").write_text(HOST_NUMBER)
+    task = tasks.load(str(tmp_path / "host_number.py"), device="cuda")
+    own = candidate("good/triton_affine")
+    same = own.model_copy(update={"source": HOST_NUMBER.replace("Model(", "ModelNew(")})
+    verdicts = judge(task, [own, same, own], config=quick)
+    assert [v.status for v in verdicts] == [Status.OK] * 3, [v.error for v in verdicts]
+    assert all(v.timing is not None and v.timing.regime == "end_to_end" for v in verdicts)
+
+
 def test_a_broken_context_ends_one_candidate_only(quick):
     names = ["good/triton_affine", "evil/triton_out_of_bounds", "good/triton_affine"]
     verdicts = judge(gpu_task("affine"), [candidate(n) for n in names], config=quick)

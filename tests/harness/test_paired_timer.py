@@ -50,7 +50,7 @@ class Runner:
         return []
 
     def time_call(
-        self, seed: int, take: bool, lay: Callable[[], None], *_: Any
+        self, seed: int, take: bool, lay: Callable[[], None], **_: Any
     ) -> tuple[TimedCall, list[torch.Tensor]]:
         self.calls.append(self.name)
         lay()

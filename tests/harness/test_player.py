@@ -12,6 +12,8 @@ import torch
 from dvk.harness.launch_plans.cuda_graph import GraphedCall
 from dvk.harness.processes import player as players
 from dvk.harness.processes.runner import serve_orders
+from dvk.harness.session import recording
+from dvk.harness.session.verdicts import ProcessFindings
 from dvk.harness.transport import call_template
 from dvk.harness.transport.link import Link
 from tests.harness.conftest import task
@@ -122,6 +124,25 @@ def test_a_plan_begins_on_the_native_inputs_wherever_the_last_one_failed(desk: D
     assert desk.ask("inputs", variant="native", **offer("native")) == {"inputs": True}, (
         "a bad plan is no reason to end"
     )
+
+
+@pytest.mark.parametrize("arm", ["the candidate", "the reference"])
+def test_a_call_that_no_graph_can_hold_is_judged_with_its_host_code(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, arm: str
+) -> None:
+    """PyTorch refuses to copy a number from the host while a graph is captured."""
+    copies = _raise("Cannot copy between CPU and CUDA tensors during CUDA graph capture")
+    desk.build("native")
+    held = replay(HEADER + MODULE + "        return x + 1\n", torch.zeros(4, 8))
+    captured = copies if arm == "the candidate" else lambda *_: GraphedCall(None, [], [], [])  # type: ignore[arg-type]
+    monkeypatch.setattr(held, "capture", captured)
+    monkeypatch.setattr(desk.player, "_captured_reference", copies)
+    desk.player.replays = {"native": held}
+    found = ProcessFindings(desk.ask("prepare")["failed"])
+    assert str(found.findings["error"]).startswith(f"NotCapturable: {arm} cannot be captured")
+    assert recording.needs_host_code(found)
+    assert recording.reference_is_uncaptured(found) is (arm == "the reference")
+    assert desk.ask("inputs", variant="native", **offer("native")) == {"inputs": True}
 
 
 def test_errors_in_timed_calls_are_reported(desk: Desk) -> None:

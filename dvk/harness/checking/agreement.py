@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from dvk.harness.checking import compare, normwise
+from dvk.harness.checking import compare, envelope, normwise
 from dvk.harness.checking.case import Case, Comparison
-from dvk.harness.checking.compare import ExpectedLeaf, same_bits
+from dvk.harness.checking.compare import same_bits
+from dvk.harness.checking.envelope import Envelopes
 from dvk.harness.checking.input_families import TIES
 from dvk.harness.checking.reference_runs import Answer, InputDraw
 from dvk.harness.checking.sensitivity import MOST_RUNS, Sensitivity, excused, on_edges
@@ -24,6 +26,7 @@ def outputs_agree(
     precision: Class,
     sensitive: Callable[[Case], list[Sensitivity]],
     disturbed: Callable[[InputDraw, int, bool], Answer | None],
+    envelopes: Envelopes,
     exact_strides: bool = False,
 ) -> Comparison:
     """Compare the structure of a result, then every element.
@@ -35,6 +38,7 @@ def outputs_agree(
         precision: the task's class.
         sensitive: returns how the case's outputs move under rounding noise; called only if an element is off, which is excused
         if any correct program may be off there.
+        envelopes: how the case's outputs move under the reference's own variations.
         exact_strides: see `compare.structure`.
         disturbed: returns the reference's answer under noise, by draw, seed and whether it is strong.
     """
@@ -50,16 +54,15 @@ def outputs_agree(
             continue
         errors, difference = compare.values(leaf, want)
         if difference is not None:
-            left = None
+            left, noted = None, ""
             if difference.error == difference.error:
-                sensitivity = sensitive(case)[number]
-                left = excused(leaf, want, sensitivity, precision, case.key.family in TIES)
+                excuse = _Excuse(case, number, precision, envelopes)
+                left, noted = excuse.by_envelope(leaf, errors, known=True)
                 if left is None:
-                    left = on_edges(
-                        leaf, want, sensitivity, precision, _strongly(case, number, disturbed)
-                    )
-                if left is None and (left := normwise.spread(leaf, want, precision)) is not None:
-                    notes.append(normwise.note(want.name))
+                    left, noted = excuse.by_noise(leaf, sensitive, disturbed)
+                if left is None:
+                    left, noted = excuse.by_envelope(leaf, errors)
+            notes += [noted] if noted else []
             if left is None:
                 return Comparison(
                     f"{difference.text} ({case.text})",
@@ -72,6 +75,43 @@ def outputs_agree(
     return Comparison(None, worst, tolerance, tuple(notes))
 
 
+@dataclass(frozen=True)
+class _Excuse:
+    """Reasons for which an output that is off may be right."""
+
+    case: Case
+    number: int
+    """The output's position among the case's leaves."""
+    precision: Class
+    envelopes: Envelopes
+
+    def by_envelope(
+        self, leaf: torch.Tensor, errors: Errors, known: bool = False
+    ) -> tuple[Errors | None, str]:
+        """Return the errors if the reference's own variations explain them, and the verdict's note; `known`: if they are measured."""
+        want = self.case.expected[self.number]
+        if want.scale is None or envelope.hopeless(errors, want):
+            return None, ""
+        return self.envelopes.explain(leaf, want, self.case, known)
+
+    def by_noise(
+        self,
+        leaf: torch.Tensor,
+        sensitive: Callable[[Case], list[Sensitivity]],
+        disturbed: Callable[[InputDraw, int, bool], Answer | None],
+    ) -> tuple[Errors | None, str]:
+        """Return the errors if rounding noise or an algorithm with fewer multiplications explains them, and the verdict's note."""
+        case, want, precision = self.case, self.case.expected[self.number], self.precision
+        sensitivity = sensitive(case)[self.number]
+        left = excused(leaf, want, sensitivity, precision, case.key.family in TIES)
+        if left is None:
+            strongly = _strongly(case, self.number, disturbed)
+            left = on_edges(leaf, want, sensitivity, precision, strongly)
+        if left is None and (left := normwise.spread(leaf, want, precision)) is not None:
+            return left, normwise.note(want.name)
+        return left, ""
+
+
 def _strongly(
     case: Case, number: int, disturbed: Callable[[InputDraw, int, bool], Answer | None]
 ) -> Iterator[torch.Tensor]:
@@ -82,7 +122,14 @@ def _strongly(
             yield answer.leaves[number]
 
 
-def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -> Comparison:
+def buffers_agree(
+    case: Case,
+    got: Buffers,
+    before: Buffers,
+    precision: Class,
+    envelopes: Envelopes,
+    only: Collection[str] | None = None,
+) -> Comparison:
     """Compare running statistics, which a module in train mode computes, too.
 
     Args:
@@ -90,9 +137,13 @@ def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -
         got: those that the candidate left; buffers that the reference lacks are ignored.
         before: the reference's buffers before the call.
         precision: the task's class.
+        envelopes: how they move under the reference's own variations.
+        only: names of those that are compared; None: all.
     """
-    ceiling = precision.ceiling
+    ceiling, notes = precision.ceiling, []
     for name, want in case.buffers.items():
+        if only is not None and name not in only:
+            continue
         mine = got.get(name)
         if mine is None:
             if not same_bits(want, before[name]):
@@ -108,11 +159,16 @@ def buffers_agree(case: Case, got: Buffers, before: Buffers, precision: Class) -
             return Comparison(
                 f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst
             )
-        scale, rms, finite = compare.scales(want)
-        errors, difference = compare.values(
-            mine, ExpectedLeaf(name, want, None, scale, rms, ceiling, finite=finite)
-        )
+        (leaf,) = envelope.buffer_leaves({name: want}, precision)
+        errors, difference = compare.values(mine, leaf)
         if difference is not None:
+            left, told = None, ""
+            for known in (True, False) if difference.error == difference.error else ():
+                if left is None:
+                    left, told = envelopes.explain(mine, leaf, case, known)
+            if left is not None:
+                notes.append(told)
+                continue
             text = f"the buffer `{name}` differs after the call by {errors.worst:.1e} of scale ({case.text})"
             return Comparison(text, errors, ceiling.worst)
-    return Comparison(None)
+    return Comparison(None, notes=tuple(notes))

@@ -10,7 +10,7 @@ import torch
 
 from dvk.harness.checking.case_keys import InputSetKey
 from dvk.harness.checking.compare import ExpectedLeaf
-from dvk.harness.checking.reference_runs import InputDraw
+from dvk.harness.checking.reference_runs import Answer, InputDraw
 from dvk.harness.checking.sensitivity import Sensitivity
 from dvk.harness.checking.tolerance import NONE, Errors, separation
 from dvk.harness.transport.calls import Buffers
@@ -37,6 +37,22 @@ class Case:
     """Sensitivity by output leaf; None until a candidate was off."""
     looked_up: bool = False
     """Whether a candidate was off, so that the leaves have been calibrated against float64 if possible."""
+
+    @classmethod
+    def of(
+        cls, key: InputSetKey, draw: InputDraw, answer: Answer, expected: list[ExpectedLeaf]
+    ) -> Case:
+        """Return the case of a draw and the reference's answer to it."""
+        return cls(
+            key,
+            draw.seed,
+            draw.args,
+            draw.kwargs,
+            expected,
+            answer.spec_text,
+            answer.buffers,
+            draw.loose,
+        )
 
     @property
     def backward(self) -> bool:

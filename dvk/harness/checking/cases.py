@@ -17,7 +17,7 @@ accumulators over equal terms, the norm of constant rows, outputs that cancel to
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -31,6 +31,7 @@ from dvk.harness.checking.calibration import Calibration
 from dvk.harness.checking.case import Case, Comparison, num_bytes
 from dvk.harness.checking.case_keys import OTHER_MODE, InputSetKey
 from dvk.harness.checking.compare import ExpectedLeaf
+from dvk.harness.checking.envelope import Envelopes
 from dvk.harness.checking.further_cases import Further, UnfitInputs
 from dvk.harness.checking.input_draws import Drawing
 from dvk.harness.checking.input_families import (
@@ -41,7 +42,8 @@ from dvk.harness.checking.input_families import (
     TIES,
     zero_mean_already,
 )
-from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
+from dvk.harness.checking.reference_runs import InputDraw, Reference
+from dvk.harness.checking.rounding_noise import TF32_EPS
 from dvk.harness.checking.sensitivity import FEW, Sensitivity
 from dvk.harness.checking.tolerance import Class, class_of
 from dvk.harness.checking.weight_sets import INTEGERS, WeightSets
@@ -84,7 +86,9 @@ class Cases:
         self.sets = WeightSets(built.model, seed)
         self.written = WrittenInputs(task, lambda: built.inputs(0))
         twin = not task.stochastic and task.precision != "exact"
-        self.reference = Reference(built.model, self.sets, twin, self.written)
+        product_eps = TF32_EPS if task.precision == "tf32" else 0.0
+        self.reference = Reference(built.model, self.sets, twin, self.written, product_eps)
+        self._envelopes = Envelopes(self.reference, self.precision, task.device)
         self._calibration = Calibration(self.reference, self.precision, task.device)
         self._seed = seed
         self._backward = bool(self.keys) and self.keys[0].backward
@@ -232,12 +236,16 @@ class Cases:
             self.precision,
             self._sensitivity,
             self.reference.with_noise,
+            self._envelopes,
             self._exact_strides,
         )
 
-    def check_buffers(self, case: Case, got: Buffers) -> Comparison:
-        """Compare the candidate's buffers after the call."""
-        return buffers_agree(case, got, self.initial(case.key.weights), self.precision)
+    def check_buffers(
+        self, case: Case, got: Buffers, only: Collection[str] | None = None
+    ) -> Comparison:
+        """Compare the candidate's buffers after the call; `only`: of these names."""
+        before = self.initial(case.key.weights)
+        return buffers_agree(case, got, before, self.precision, self._envelopes, only)
 
     def _sensitivity(self, case: Case) -> list[Sensitivity]:
         if case.sensitivity is None:
@@ -285,7 +293,7 @@ class Cases:
                 f"gradients of {self.built.task.entry} cannot be compared: {error}",
                 "judge it without --backward",
             ) from None
-        return self._case(key, draw, answer, self._calibration.calibrated(draw, answer, lower=True))
+        return Case.of(key, draw, answer, self._calibration.calibrated(draw, answer, lower=True))
 
     def _keep(self, key: InputSetKey, case: Case) -> None:
         size = case.num_bytes + num_bytes([e.truth for e in case.expected])
@@ -300,9 +308,7 @@ class Cases:
         answer = self.reference.run(draw)
         if answer.spec_text != base.spec_text:
             raise UnfitInputs("the reference returns another structure")
-        return self._case(
-            key, draw, answer, self._calibration.followed(draw, answer, base.expected)
-        )
+        return Case.of(key, draw, answer, self._calibration.followed(draw, answer, base.expected))
 
     def _strayed(self, key: InputSetKey) -> Case | None:
         """Return the native draw of `key` with strays in it; None outside the reference's domain."""
@@ -325,7 +331,7 @@ class Cases:
             if known.finite and not want.finite:
                 return None
             want.admitted = want.admitted.at_least(other.admitted)
-        return self._case(replace(key, family=STRAYS), draw, answer, expected)
+        return Case.of(replace(key, family=STRAYS), draw, answer, expected)
 
     def _derived(self, key: InputSetKey) -> Case:
         if key.variant not in self.built.variants:
@@ -380,7 +386,7 @@ class Cases:
         expected = self._calibration.calibrated(
             draw, answer, lower=told, like=like, equal_terms=key.family in TIES
         )
-        case = self._case(key, draw, answer, expected)
+        case = Case.of(key, draw, answer, expected)
         for want, known in zip(case.expected, base.expected, strict=True):
             if not want.finite and known.finite:
                 raise UnfitInputs("the reference returns NaN or infinity")
@@ -433,17 +439,3 @@ class Cases:
             why = "the reference returns NaN or infinity under redrawn weights"
         self.sets.retire(weights)
         self.skipped[f"weights {weights}"] = why
-
-    def _case(
-        self, key: InputSetKey, draw: InputDraw, answer: Answer, expected: list[ExpectedLeaf]
-    ) -> Case:
-        return Case(
-            key,
-            draw.seed,
-            draw.args,
-            draw.kwargs,
-            expected,
-            answer.spec_text,
-            answer.buffers,
-            draw.loose,
-        )

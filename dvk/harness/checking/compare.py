@@ -9,7 +9,7 @@ errors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from dvk.harness.checking.tolerance import NONE, Errors
 
 CHUNK = 1 << 18
 """Elements compared at a time on a CPU, so that temporaries stay in the cache; 256 times as many on a GPU."""
+EQUAL_AT_ONCE = 1 << 26
+"""Elements compared for equality at a time."""
 ROW = 8
 SHARE = 0.1
 TINY = 1e-30
@@ -131,14 +133,12 @@ def values(got: torch.Tensor, want: ExpectedLeaf) -> tuple[Errors, Difference | 
     """
     same = want.same
     if want.scale is None:
-        if torch.equal(got, same) or (
-            want.open is not None and bool(((got == same) | want.open).all())
-        ):
+        if equal(got, same) or (want.open is not None and bool(((got == same) | want.open).all())):
             return NONE, None
         return Errors(float("inf"), float("inf")), Difference(
             f"`{want.name}`: {_unequal(got, same)}", float("inf")
         )
-    if got.dtype == same.dtype and torch.equal(got, same):
+    if got.dtype == same.dtype and equal(got, same):
         return NONE, None
     if (difference := _special(got, want)) is not None:
         return Errors(float("nan"), float("nan")), difference
@@ -158,30 +158,86 @@ def targets(want: ExpectedLeaf) -> list[torch.Tensor]:
 
 def errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Errors:
     """Return errors of `got` against a target of `want`, without elements where the reference is not finite."""
-    assert want.scale is not None
-    mine, theirs = real(got), real(target)
-    if mine.numel() == 0:
-        return NONE
-    compute = torch.float64 if want.wide else torch.float32
-    columns = mine.numel() // want.scale.numel()
-    mine, theirs = mine.reshape(-1, columns), theirs.reshape(-1, columns)
-    skip = _skipped(want)
-    skip = None if skip is None else skip.reshape(-1, columns)
-    chunk = max(1, (CHUNK if got.device.type == "cpu" else 256 * CHUNK) // columns)
+    count = real(got).numel()
     worst, squares = [], []
-    for start in range(0, len(mine), chunk):
-        part = slice(start, start + chunk)
-        y = theirs[part].to(compute)
-        error = (mine[part].to(compute) - y).abs_()
-        error.div_(y.abs().add_(want.scale[part, None]))
-        if skip is not None:
-            error.masked_fill_(skip[part], 0.0)
+    for error in _by_slices(got, target, want):
         worst.append(error.amax())
         # Summed pairwise, chunk by chunk: float32 suffices for a size, and a conversion would cost as much as everything else.
         squares.append(error.square_().sum().double())
+    if not worst:
+        return NONE
     return Errors(
-        float((torch.stack(squares).sum() / mine.numel()).sqrt()), float(torch.stack(worst).max())
+        float((torch.stack(squares).sum() / count).sqrt()), float(torch.stack(worst).max())
     )
+
+
+def count_beyond(
+    got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf, levels: Sequence[float]
+) -> list[int]:
+    """Return how many elements are off by more than each of these levels, relative to the scale."""
+    counts = [
+        torch.stack([(error > level).sum() for level in levels])
+        for error in _by_slices(got, target, want)
+    ]
+    return [int(n) for n in torch.stack(counts).sum(0)] if counts else [0] * len(levels)
+
+
+def _by_slices(
+    got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf
+) -> Iterator[torch.Tensor]:
+    """Yield the errors of some rows at a time, relative to the scale; 0 where nothing is compared. The caller may overwrite them."""
+    compute = torch.float64 if want.wide else torch.float32
+    for rows, mine, theirs, skip in _slices(got, target, want, cut=True):
+        assert want.scale is not None
+        y = theirs.to(compute)
+        error = (mine.to(compute) - y).abs_()
+        error.div_(y.abs().add_(want.scale[rows, None]))
+        if skip is not None:
+            error.masked_fill_(skip, 0.0)
+        yield error
+
+
+def sliced_ratios(
+    got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf
+) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Yield rows with their absolute error, their error relative to the scale, and that scale by element, some rows at a time; errors are 0
+    where the reference is not finite, and inf at a NaN."""
+    compute = torch.float64 if want.wide else torch.float32
+    for rows, mine, theirs, skip in _slices(got, target, want):
+        assert want.scale is not None
+        y = theirs.to(compute)
+        move = (mine.to(compute) - y).abs_().nan_to_num_(nan=math.inf, posinf=math.inf)
+        if skip is not None:
+            move.masked_fill_(skip, 0.0)
+        size = y.abs().add_(want.scale[rows, None])
+        yield rows, move, move / size, size
+
+
+def _slices(
+    got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf, cut: bool = False
+) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor, torch.Tensor | None]]:
+    """Yield numbers of rows, and these rows of both tensors and of the mask of what is not compared, or None; `cut`: a single row comes in
+    pieces."""
+    assert want.scale is not None
+    mine, theirs, skip = real(got), real(target), _skipped(want)
+    if mine.numel() == 0:
+        return
+    cut = cut and want.scale.numel() == 1
+    columns = 1 if cut else mine.numel() // want.scale.numel()
+    most = CHUNK if got.device.type == "cpu" else 256 * CHUNK
+    given = [t for t in (mine, theirs, skip) if t is not None]
+    axis = next((d for d, size in enumerate(mine.shape) if size > 1), 0)
+    inner = mine.numel() // mine.shape[axis] if mine.dim() else 1
+    if inner % columns or all(t.is_contiguous() for t in given):
+        # A reshape of a dense tensor is a view; of any other it is a copy, so those are cut along a dimension first.
+        given, axis, inner = [t.reshape(-1, columns) for t in given], 0, columns
+    step = max(1, most // inner)
+    for start in range(0, given[0].shape[axis], step):
+        length = min(step, given[0].shape[axis] - start)
+        parts = [t.narrow(axis, start, length).reshape(-1, columns) for t in given]
+        first = start * (inner // columns)
+        rows = slice(0, 1) if cut else slice(first, first + length * (inner // columns))
+        yield rows, parts[0], parts[1], parts[2] if skip is not None else None
 
 
 def ratios(
@@ -264,11 +320,23 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
+def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """torch.equal, whose mask on a GPU takes a byte an element, by slices."""
+    if a.numel() <= EQUAL_AT_ONCE or a.shape != b.shape:
+        return torch.equal(a, b)
+    return all(equal(one, other) for one, other in zip(_halves(a), _halves(b), strict=True))
+
+
+def _halves(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    axis = max(range(tensor.dim()), key=lambda d: tensor.shape[d] > 1 and tensor.stride(d))
+    return torch.tensor_split(tensor, 2, axis)
+
+
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether dtype, shape and values are equal, NaN equal to itself."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    if torch.equal(a, b):
+    if equal(a, b):
         return True
     if not (a.is_floating_point() or a.is_complex()):
         return False
@@ -329,23 +397,29 @@ def _special(got: torch.Tensor, want: ExpectedLeaf) -> Difference | None:
 
 
 def _unequal(got: torch.Tensor, want: torch.Tensor) -> str:
-    wrong = (got != want).reshape(-1)
-    first = int(wrong.to(torch.uint8).argmax())
+    wrong = got != want
+    at = index_of(int(wrong.reshape(-1).to(torch.uint8).argmax()), want.shape)
     return (
-        f"{int(wrong.sum())} of {want.numel()} elements differ, first at {_index(first, want.shape)}: "
-        f"{got.reshape(-1)[first].item()} instead of {want.reshape(-1)[first].item()}"
+        f"{int(wrong.sum())} of {want.numel()} elements differ, first at {list(at)}: "
+        f"{got[at].item()} instead of {want[at].item()}"
     )
 
 
 def _difference(got: torch.Tensor, want: ExpectedLeaf, found: Errors) -> Difference:
     """Describe the error at elements that agree neither with the truth nor with the reference."""
-    assert want.scale is not None
-    error = torch.stack([ratios(got, target, want)[1] for target in targets(want)]).amin(0)
-    mine = real(got)
-    first, count = int(error.argmax()), int((error > want.admitted.worst).sum())
+    mine, first, largest, count, seen_before = real(got), 0, -1.0, 0, 0
+    both = [sliced_ratios(got, target, want) for target in targets(want)]
+    for found_by in zip(*both, strict=True):
+        error = torch.stack([ratio for _, _, ratio, _ in found_by]).amin(0)
+        count += int((error > want.admitted.worst).sum())
+        place = int(error.argmax())
+        if float(error.reshape(-1)[place]) > largest:
+            first, largest = seen_before + place, float(error.reshape(-1)[place])
+        seen_before += error.numel()
+    at = index_of(first, mine.shape)
     seen = (
-        f"worst at {_index(first, mine.shape)}: {mine.reshape(-1)[first].item():.6g} instead of "
-        f"{real(want.same).reshape(-1)[first].item():.6g} (rms {want.rms:.3g})"
+        f"worst at {list(at)}: {mine[at].item():.6g} instead of "
+        f"{real(want.same)[at].item():.6g} (rms {want.rms:.3g})"
     )
     if count:
         text = f"{count:,} of {mine.numel():,} elements are off by more than {want.admitted.worst:.1e} of scale, {seen}"
@@ -354,12 +428,13 @@ def _difference(got: torch.Tensor, want: ExpectedLeaf, found: Errors) -> Differe
             f"the typical element is off by {found.typical:.1e} of scale, off by more than the admitted "
             f"{want.admitted.typical:.1e}: computed more coarsely than the reference; {seen}"
         )
-    return Difference(f"`{want.name}`: {text}", float(error.reshape(-1)[first]))
+    return Difference(f"`{want.name}`: {text}", largest)
 
 
-def _index(flat: int, shape: torch.Size) -> str:
+def index_of(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    """Return the index of an element by its position in row-major order."""
     place = []
     for size in reversed(shape):
         flat, rest = divmod(flat, size)
         place.append(rest)
-    return str(list(reversed(place)))
+    return tuple(reversed(place))

@@ -121,16 +121,7 @@ class Further:
         if usual is None or answer is None or _same(usual, answer):
             raise UnfitInputs("no other mode, or none that makes a difference")
         expected = self.calibration.calibrated(draw, answer, lower=False)
-        return Case(
-            key,
-            draw.seed,
-            draw.args,
-            draw.kwargs,
-            expected,
-            answer.spec_text,
-            answer.buffers,
-            draw.loose,
-        )
+        return Case.of(key, draw, answer, expected)
 
     def _bears(self, draw: InputDraw) -> bool:
         answer, base = self.reference.try_inputs(draw), self.base(False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import torch
 
-from dvk.harness.checking.compare import ExpectedLeaf, errors, ratios, real, targets
+from dvk.harness.checking.compare import ExpectedLeaf, errors, real, sliced_ratios, targets
 from dvk.harness.checking.tolerance import COARSE_BITS, Class, Errors
 
 EDGE = 32.0
@@ -27,9 +27,13 @@ def spread(got: torch.Tensor, want: ExpectedLeaf, precision: Class) -> Errors | 
         found = errors(got, target, want)
         if not found.within(Errors(want.admitted.typical, EDGE * want.admitted.worst)):
             continue
-        largest = real(target).abs().max().double()
-        off = ratios(got, target, want)[0].double() / largest
-        if Errors(float(off.square().mean().sqrt()), float(off.max())).within(precision.floor):
+        largest = max(-float(real(target).min()), float(real(target).max()))
+        squares, worst = 0.0, 0.0
+        for _, move, _, _ in sliced_ratios(got, target, want):
+            squares += float(move.square().sum(dtype=torch.float64))
+            worst = max(worst, float(move.max()))
+        typical = (squares / real(target).numel()) ** 0.5
+        if Errors(typical / largest, worst / largest).within(precision.floor):
             return found
     return None
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dvk.harness.checking.input_domains import Domain, DomainMode
 from dvk.harness.checking.input_families import kind_of
 from dvk.harness.checking.input_usage import TensorUses, Use
 from dvk.harness.checking.nonfinite_spread import EarlyOverflow, Spread, Way, early
+from dvk.harness.checking.other_algorithms import Contexts
 from dvk.harness.checking.rounding_noise import (
     RoundingNoise,
     with_low_bits_cleared,
@@ -84,10 +84,19 @@ class Reference:
         sets: the weight sets.
         twin: whether it may be run in float64.
         written: the inputs that it writes.
+        product_eps: one rounding of a product's operands, if it is coarser than their type: TF32's.
     """
 
-    def __init__(self, model: nn.Module, sets: WeightSets, twin: bool, written: WrittenInputs):
+    def __init__(
+        self,
+        model: nn.Module,
+        sets: WeightSets,
+        twin: bool,
+        written: WrittenInputs,
+        product_eps: float = 0.0,
+    ):
         self.model = model
+        self._product_eps = product_eps
         self.written = written
         self.sets = sets
         self._constructed = buffers_of(model)
@@ -187,7 +196,7 @@ class Reference:
             with in_mode(model, draw.other_mode):
                 return self._call(model, args, kwargs, draw)
 
-        return self._attempt(run)
+        return self._attempt(run, self._double_model)
 
     def with_few_bits(self, draw: InputDraw, bits: int, outputs: bool) -> Answer | None:
         """Return the answer with inputs and weights, and optionally `outputs`, rounded to `bits` significant bits."""
@@ -212,12 +221,14 @@ class Reference:
             )
 
         try:
-            return self._attempt(run)
+            return self._attempt(run, lambda: self.model)
         finally:
             self.use(draw.weights)
 
-    def with_noise(self, draw: InputDraw, seed: int, strong: bool = False) -> Answer | None:
-        """Return the answer with rounding noise in inputs and in every operator's result; `strong`: see `RoundingNoise`."""
+    def with_noise(
+        self, draw: InputDraw, seed: int, strong: bool = False, inputs: bool = True
+    ) -> Answer | None:
+        """Return the answer with rounding noise in every operator's result, and in `inputs`; `strong`: see `RoundingNoise`."""
 
         def run() -> Any:
             domain = self.domain(draw)
@@ -230,31 +241,28 @@ class Reference:
                     with_rounding_noise(tensor, seed, domain.demanding, strong) if free else tensor
                 )
 
-            args, kwargs = map_tensors(noisy, (draw.args, draw.kwargs))
+            args, kwargs = draw.args, draw.kwargs
+            if inputs:
+                args, kwargs = map_tensors(noisy, (args, kwargs))
             with in_mode(self.model, draw.other_mode):
-                return self._call(
-                    self.model, args, kwargs, draw, RoundingNoise(seed, domain.demanding, strong)
-                )
+                noise = RoundingNoise(seed, domain.demanding, strong, self._product_eps)
+                return self._call(self.model, args, kwargs, draw, noise)
 
         try:
-            return self._attempt(run)
+            return self._attempt(run, lambda: self.model)
         finally:
             put_buffers(self.model, self.initial(draw.weights))
 
-    def by_plain_algorithms(self, draw: InputDraw) -> Answer | None:
-        """Return the answer by PyTorch's plainer algorithms."""
+    def under(self, draw: InputDraw, contexts: Contexts) -> Answer | None:
+        """Return the answer, and the buffers it left, by other algorithms (`other_algorithms`)."""
 
         def run() -> Any:
             self.use(draw.weights)
-            with (
-                torch.backends.mkldnn.flags(enabled=False),
-                torch.backends.cudnn.flags(enabled=False),
-                sdpa_kernel(SDPBackend.MATH),
-            ):
-                return self._call(self.model, draw.args, draw.kwargs, draw)
+            with in_mode(self.model, draw.other_mode):
+                return self._call(self.model, draw.args, draw.kwargs, draw, contexts())
 
         try:
-            return self._attempt(run)
+            return self._attempt(run, lambda: self.model)
         finally:
             put_buffers(self.model, self.initial(draw.weights))
 
@@ -336,10 +344,8 @@ class Reference:
 
     def _given(self, draw: InputDraw, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
         fixed = self.written.positions(args, kwargs)
-        leaves, _ = describe(
-            call(self.model, args, kwargs, draw.seed, draw.backward, separate=False, fixed=fixed)
-        )
-        return leaves
+        seed, backward = draw.seed, draw.backward
+        return describe(call(self.model, args, kwargs, seed, backward, None, False, fixed))[0]
 
     def _fresh(self, draw: InputDraw) -> tuple[list[Any], dict[str, Any]]:
         """Return args and kwargs of a call, with copies of the inputs that it writes."""
@@ -360,12 +366,16 @@ class Reference:
         returned = call(model, args, kwargs, draw.seed, draw.backward, under, separate, fixed)
         return Called(returned, self.written.values(args, kwargs)) if fixed else returned
 
-    def _attempt(self, run: Callable[[], Any]) -> Answer | None:
+    def _attempt(
+        self, run: Callable[[], Any], left: Callable[[], nn.Module | None] | None = None
+    ) -> Answer | None:
+        """Return a variation's answer, with the buffers of the module that `left` returns."""
         try:
             result = run()
         except Exception:  # noqa: BLE001 - a module that cannot run in a variation is judged without it
             return None
-        return _answer(result)
+        model = left() if left is not None else None
+        return _answer(result, None if model is None else buffers_of(model))
 
     def _double_model(self) -> nn.Module | None:
         if not self._double_tried:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dvk import aten
+
 _EXACT = frozenset(
     """
     _to_copy to clone copy copy_ view _unsafe_view _reshape_alias reshape permute transpose t expand select slice
@@ -35,6 +37,8 @@ _EXACT = frozenset(
 )
 
 
+TF32_EPS = 2.0**-11
+"""Largest relative error of one rounding to TF32."""
 STRONG, STRONG_HALF = 16, 2
 """Units in the last place of float32 and float64, and of fp16 and bf16, which are summed in float32."""
 
@@ -46,11 +50,15 @@ class RoundingNoise(TorchDispatchMode):
         seed: seed of the noise.
         inward: round only towards zero, by up to two units: a probability stays one, an index stays in range.
         strong: off by as many units as a sum in another order may be.
+        product_eps: operands of products are off by up to this, too: TF32 rounds them, and another program rounds other ones.
     """
 
-    def __init__(self, seed: int, inward: bool = False, strong: bool = False):
+    def __init__(
+        self, seed: int, inward: bool = False, strong: bool = False, product_eps: float = 0.0
+    ):
         super().__init__()
         self._seed, self._inward, self._strong = seed, inward, strong
+        self._product_eps = product_eps
         self._generators: dict[torch.device, torch.Generator] = {}
 
     @classmethod
@@ -58,8 +66,11 @@ class RoundingNoise(TorchDispatchMode):
         return False  # torch's default would import torch._dynamo at the first operator, which takes 2 s
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
+        if self._product_eps and name in aten.FACTORS:
+            operands = aten.FACTORS[name]
+            args = [self._rounded(arg) if n in operands else arg for n, arg in enumerate(args)]
+        result = func(*args, **(kwargs or {}))
         if name.rstrip("_") in _EXACT or name in _EXACT:
             return result
         outputs = result if isinstance(result, (tuple, list)) else [result]
@@ -73,6 +84,14 @@ class RoundingNoise(TorchDispatchMode):
         if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
             return
         tensor.mul_(_noise(tensor, self._generator(tensor.device), self._inward, self._strong))
+
+    def _rounded(self, operand: torch.Tensor) -> torch.Tensor:
+        if operand.dtype is not torch.float32:
+            return operand
+        u = torch.rand(
+            operand.shape, device=operand.device, generator=self._generator(operand.device)
+        )
+        return u.mul_(2 * self._product_eps).add_(1 - self._product_eps).mul_(operand)
 
     def _generator(self, device: torch.device) -> torch.Generator:
         """Return one generator per device, apart from those that the reference draws from."""

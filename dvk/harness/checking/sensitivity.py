@@ -13,13 +13,14 @@ elements are then excused if stronger noise moves each of them, too, and about a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from dvk.harness.checking.compare import TINY, ExpectedLeaf, ratios, real, targets
+from dvk.harness.checking.compare import TINY, ExpectedLeaf, index_of, real, sliced_ratios, targets
 from dvk.harness.checking.tolerance import NONE, Class, Errors, separation
 
 NUM_NOISES = 3
@@ -81,38 +82,68 @@ def excused(
     if want.scale is None:
         return NONE if int((got != want.same).sum()) <= few else None
     if sensitivity.rounding:
-        return (
-            NONE
-            if bool(((real(got) - real(want.same)).abs() <= MARGIN * sensitivity.rounding).all())
-            else None
-        )
+        moves = (float(move.max()) for _, move, _, _ in sliced_ratios(got, want.same, want))
+        return NONE if all(m <= MARGIN * sensitivity.rounding for m in moves) else None
     for target in targets(want):
-        _, ratio = ratios(got, target, want)
-        noise = torch.zeros_like(ratio)
-        if sensitivity.rows is not None:
-            noise += (
-                MARGIN
-                * sensitivity.rows[:, None]
-                / (real(target).reshape(ratio.shape).abs() + want.scale[:, None])
-            )
-        firm = noise <= want.admitted.worst
-        off = ratio > torch.where(
-            firm, want.admitted.worst, noise.clamp_(max=max(precision.cap, want.admitted.worst))
-        )
-        if equal_terms:
-            off &= firm | ~ratio.isfinite()
-        if not _as_seen(ratio[off], sensitivity, moved, few, precision.cap):
+        off, firm, rest = _split(got, target, want, sensitivity, precision, equal_terms, moved)
+        if not _as_seen(off, sensitivity, moved, few, precision.cap):
             continue
         # Each element of an ill-conditioned row is held to its row's noise; the typical element is computed from the other rows.
-        kept = ratio[~off & firm]
-        if kept.numel() == 0 and not equal_terms:
-            kept = ratio[~off]
-        left = (
-            Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
-        )
+        left = (rest if not firm.count and not equal_terms else firm).errors
         if left.typical <= _typical(want, sensitivity, precision):
             return left
     return None
+
+
+@dataclass
+class _Kept:
+    """Errors of some elements, summed up."""
+
+    count: int = 0
+    squares: float = 0.0
+    worst: float = 0.0
+
+    def add(self, ratio: torch.Tensor, where: torch.Tensor) -> None:
+        """Add the elements of a mask."""
+        kept = ratio.masked_fill(~where, 0.0)
+        self.count += int(where.sum())
+        self.squares += float(kept.square().sum(dtype=torch.float64))
+        self.worst = max(self.worst, float(kept.max()))
+
+    @property
+    def errors(self) -> Errors:
+        """Return their typical and worst error."""
+        return Errors((self.squares / self.count) ** 0.5, self.worst) if self.count else NONE
+
+
+def _split(
+    got: torch.Tensor,
+    target: torch.Tensor,
+    want: ExpectedLeaf,
+    sensitivity: Sensitivity,
+    precision: Class,
+    equal_terms: bool,
+    most: int,
+) -> tuple[list[float], _Kept, _Kept]:
+    """Return the errors that are off, those of the other elements on firm rows, and those of all others; stops at `most` that are off."""
+    off: list[float] = []
+    firmly, all_others = _Kept(), _Kept()
+    for rows, _, ratio, size in sliced_ratios(got, target, want):
+        noise = torch.zeros_like(ratio)
+        if sensitivity.rows is not None:
+            noise += MARGIN * sensitivity.rows[rows, None] / size
+        firm = noise <= want.admitted.worst
+        beyond = ratio > torch.where(
+            firm, want.admitted.worst, noise.clamp_(max=max(precision.cap, want.admitted.worst))
+        )
+        if equal_terms:
+            beyond &= firm | ~ratio.isfinite()
+        firmly.add(ratio, ~beyond & firm)
+        all_others.add(ratio, ~beyond)
+        off += ratio[beyond].tolist() if int(beyond.sum()) <= most else [math.inf] * (most + 1)
+        if len(off) > most:
+            break
+    return off, firmly, all_others
 
 
 def on_edges(
@@ -129,53 +160,71 @@ def on_edges(
         runs: this output under stronger noise; consumed only as far as needed.
     """
     if want.scale is None:
-        off, error, left = (got != want.same).flatten(), _move(got, want), NONE
+        places = (got != want.same).flatten().nonzero()[:, 0]
+        error, left = _move(got, want).flatten()[places], NONE
     else:
-        found_by = [ratios(got, target, want) for target in targets(want)]
-        error, ratio = min(found_by, key=lambda both: int((both[1] > want.admitted.worst).sum()))
-        off = (ratio > want.admitted.worst).flatten()
-        kept = ratio.flatten()[~off]
-        left = (
-            Errors(float(kept.square().mean().sqrt()), float(kept.max())) if kept.numel() else NONE
-        )
-        if not bool(ratio.isfinite().all()) or left.typical > _typical(
-            want, sensitivity, precision
-        ):
+        found = [_off(got, target, want) for target in targets(want)]
+        places, error, kept, finite = min(found, key=lambda one: len(one[0]))
+        left = kept.errors
+        if not finite or left.typical > _typical(want, sensitivity, precision):
             return None
-    if not 0 < int(off.sum()) <= RARE:
+    if not 0 < len(places) <= RARE:
         return None
-    places = off.nonzero()[:, 0]
-    error = error.flatten()[places]
     firm = torch.ones_like(places, dtype=torch.bool)
     for run in runs:
         if not isinstance(run, torch.Tensor) or run.shape != want.same.shape:
             return None
-        move = _move(run, want).flatten()[places]
+        move = _move_at(run, want, places)
         firm &= ~((error <= 2 * move) & move.isfinite())
         if not bool(firm.any()):
             return left
     return None
 
 
+def _off(
+    got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf
+) -> tuple[torch.Tensor, torch.Tensor, _Kept, bool]:
+    """Return positions of elements that are off, at most one more than `RARE` a slice, their absolute errors, the errors of all others, and
+    whether all are finite."""
+    kept, finite, before = _Kept(), True, 0
+    places, errors_off = [], []
+    for _, move, ratio, _ in sliced_ratios(got, target, want):
+        off = ratio > want.admitted.worst
+        kept.add(ratio, ~off)
+        finite &= bool(ratio.isfinite().all())
+        if bool(off.any()):
+            found = off.flatten().nonzero()[: RARE + 1, 0]
+            places.append(found + before)
+            errors_off.append(move.flatten()[found])
+        before += ratio.numel()
+    if not places:
+        none = torch.zeros(0, device=got.device)
+        return none.long(), none, kept, finite
+    return torch.cat(places), torch.cat(errors_off), kept, finite
+
+
 def _move(run: torch.Tensor, want: ExpectedLeaf) -> torch.Tensor:
     """Return each element's distance from the reference's."""
-    return (
-        (run.double() - want.same.double()).abs()
-        if want.scale is None
-        else ratios(run, want.same, want)[0]
-    )
+    return (run.double() - want.same.double()).abs()
+
+
+def _move_at(run: torch.Tensor, want: ExpectedLeaf, places: torch.Tensor) -> torch.Tensor:
+    """Return the distance of a few elements from the reference's, by their positions."""
+    mine, theirs = real(run), real(want.same)
+    pairs = [(mine[at], theirs[at]) for at in (index_of(int(n), mine.shape) for n in places)]
+    return torch.stack([(a.double() - b.double()).abs() for a, b in pairs]).nan_to_num(nan=math.inf)
 
 
 def _as_seen(
-    off: torch.Tensor, sensitivity: Sensitivity, moved: int, few: float, cap: float
+    off: list[float], sensitivity: Sensitivity, moved: int, few: float, cap: float
 ) -> bool:
     """Whether the number and size of the jumps are like those observed."""
-    if off.numel() == 0:
+    if not off:
         return True
-    largest = float(off.max())
+    largest = max(off)
     return (
-        off.numel() <= moved
-        and int((off > cap).sum()) <= few
+        len(off) <= moved
+        and sum(one > cap for one in off) <= few
         and largest <= 2 * sensitivity.size
         and largest < float("inf")
     )
@@ -193,17 +242,21 @@ def _measure(want: ExpectedLeaf, runs: list[Any], cap: float) -> Sensitivity:
             jumps += int((run != want.same).sum())
             count, size = jumps, float("inf")
             continue
-        move, ratio = ratios(run, want.same, want)
-        moved = ratio > want.admitted.worst
-        if bool(moved.any()):
-            count, size = count + int(moved.sum()), max(size, float(ratio.max()))
-        jumped = ratio > cap
-        largest = max(largest, float(move.max()))
-        if bool(jumped.any()):
-            jumps += int(jumped.sum())
-            move, ratio = move.masked_fill(jumped, 0.0), ratio.masked_fill(jumped, 0.0)
-        squares = max(squares, float(ratio.square().mean()))
-        rows = move.amax(1) if rows is None else torch.maximum(rows, move.amax(1))
+        found: list[torch.Tensor] = []
+        total = 0.0
+        for _, move, ratio, _ in sliced_ratios(run, want.same, want):
+            moved = ratio > want.admitted.worst
+            if bool(moved.any()):
+                count, size = count + int(moved.sum()), max(size, float(ratio.max()))
+            jumped = ratio > cap
+            largest = max(largest, float(move.max()))
+            if bool(jumped.any()):
+                jumps += int(jumped.sum())
+                move, ratio = move.masked_fill(jumped, 0.0), ratio.masked_fill(jumped, 0.0)
+            total += float(ratio.square().sum(dtype=torch.float64))
+            found.append(move.amax(1))
+        squares, moves = max(squares, total / real(want.same).numel()), torch.cat(found)
+        rows = moves if rows is None else torch.maximum(rows, moves)
     most = want.rms <= TINY or jumps > MOST * len(runs) * want.same.numel()
     return Sensitivity(count, size, jumps, rows, squares**0.5, largest if most else 0.0)
 

@@ -105,6 +105,9 @@ class Class:
     """Whether a kernel in the next coarser format would store its outputs in it, too: 16-bit formats do, TF32 is for products."""
     cap: float
     """Errors of elements on ill-conditioned rows are excused up to this; larger steps are jumps."""
+    amplified: float
+    """Noise of the reference is amplified from this share of the admitted typical error on; in coarse formats, whose rounding is close to
+    what is admitted, it is more."""
 
     def tolerance(self, own: Errors, lower: Errors, sums: Sums) -> Errors:
         """Return the admitted errors of one output.
@@ -191,6 +194,7 @@ def class_of(precision: str, dtypes: set[str]) -> Class:
             2.0**-23,
             True,
             2 * ceiling.worst,
+            1.0,
         )
     rows = {
         "exact": (NONE, NONE, NONE, 0.0, 0.0),
@@ -199,6 +203,6 @@ def class_of(precision: str, dtypes: set[str]) -> Class:
         "tf32": (Errors(4e-4, 2e-2), Errors(6e-4, 2e-2), Errors(1e-3, 4e-2), 2.0**-23, 5e-2),
     }
     floor, default, ceiling, summing_eps, cap = rows[precision]
-    return Class(
-        floor, default, ceiling, _BITS[precision], summing_eps, precision in ("fp64", "tf32"), cap
-    )
+    stores_lower, amplified = precision in ("fp64", "tf32"), 0.5 if precision == "tf32" else 0.25
+    bits = _BITS[precision]
+    return Class(floor, default, ceiling, bits, summing_eps, stores_lower, cap, amplified)

@@ -50,6 +50,10 @@ class PlanMismatch(PlanError):
     """The plan is well formed, but its replay shows that the recording assumed a wrong layout of a real tensor."""
 
 
+class NotCapturable(PlanError):
+    """A call that a CUDA graph cannot hold, such as one that copies a number from the host; it must be timed from end to end."""
+
+
 class NotReducible(Exception):
     """The candidate does something that a plan cannot express; the message says what."""
 

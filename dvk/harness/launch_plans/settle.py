@@ -9,6 +9,7 @@ used, there is no plan.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from dvk.harness.launch_plans.plan import Aten, KernelLaunch, NotReducible, references
@@ -77,47 +78,76 @@ def prepare(
         raise NotReducible("it keeps an earlier call's input")
     setup = [*making, *first]
     tainted = _tainted(setup, inputs)
+    wanted = _Wanted(tape, needed, {tape.memory[value] for value in needed})
     state = {tape.memory[value] for value in own}
-    content = {tape.memory[value] for value in needed}
-    bare: set[int] = set()  # memory that must exist, with any contents
     kept: list[Aten | KernelLaunch] = []
     for number in reversed(range(len(setup))):
-        step = setup[number]
-        outs = needed & set(outs_of(step))
-        writes = set(step.writes) & content - (state if number >= len(making) else set())
-        creates = set(step.creates) & (content | bare)
+        its_own = state if number >= len(making) else set()
+        node = wanted.node_of(setup[number], number in tainted, its_own)
+        if node is not None:
+            kept.append(node)
+    return kept[::-1]
+
+
+@dataclass
+class _Wanted:
+    """What the steps after one need of it, going backwards."""
+
+    tape: Tape
+    values: set[int]
+    content: set[int]
+    """Memory whose contents are read."""
+    bare: set[int] = field(default_factory=set)
+    """Memory that must exist, with any contents."""
+
+    def node_of(self, step: TapeStep, tainted: bool, state: set[int]) -> Aten | KernelLaunch | None:
+        """Return what is kept of a step, or None, and add its needs.
+
+        Args:
+            step: the step before those seen so far.
+            tainted: it depends on an input.
+            state: memory whose writes are results of calls.
+
+        Raises:
+            NotReducible: see `prepare`.
+        """
+        outs = self.values & set(outs_of(step))
+        writes = set(step.writes) & self.content - state
+        creates = set(step.creates) & (self.content | self.bare)
         if not (outs or writes or creates):
-            continue
-        if number in tainted:
+            return None
+        if tainted:
             if outs or creates:
                 raise NotReducible("it keeps values computed from an earlier call's inputs")
-            continue  # its own call will write there again
+            return None  # its own call will write there again
         if (
             creates
-            and not creates & content
+            and not creates & self.content
             and isinstance(step.node, Aten)
             and len(step.creates) == 1
         ):
             ((memory, value),) = step.creates.items()
             if not set(step.writes) - {memory}:
-                kept.append(_empty(tape, value))
-                bare.discard(memory)
-                continue
+                self.bare.discard(memory)
+                return _empty(self.tape, value)
         if step.problem:
             raise NotReducible(step.problem)
-        kept.append(step.node)
+        self._add(step, writes)
+        return step.node
+
+    def _add(self, step: TapeStep, writes: set[int]) -> None:
+        """Add what a kept step reads."""
         used = set(references(step.node))
-        needed |= used
+        self.values |= used
         if not (step.writes or step.creates):
-            continue  # a view reads nothing
-        read = {tape.memory[value] for value in used}
+            return  # a view reads nothing
+        read = {self.tape.memory[value] for value in used}
         if step.overwrites in writes:
             assert step.overwrites is not None
             read.discard(step.overwrites)
-            content.discard(step.overwrites)
-            bare.add(step.overwrites)
-        content = (content | read) - set(step.creates)
-    return kept[::-1]
+            self.content.discard(step.overwrites)
+            self.bare.add(step.overwrites)
+        self.content = (self.content | read) - set(step.creates)
 
 
 def written_again(tape: Tape, call: list[TapeStep], returned: list[int], others: set[int]) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import traceback
 
-from dvk.harness.processes.runner import failure, settle
+from dvk.harness.processes.failures import failure
+from dvk.harness.processes.runner import settle
 from dvk.records import Status
 from dvk.sandbox import RequestChannel
 from dvk.tasks.sourcefile import execute

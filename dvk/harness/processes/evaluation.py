@@ -9,54 +9,44 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from statistics import median
-from types import MappingProxyType
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 
 from dvk.config import JudgeConfig
-from dvk.harness.checking.case import Case, Comparison
-from dvk.harness.checking.case_keys import OTHER_MODE, InputSetKey
+from dvk.harness.checking.case_keys import InputSetKey
 from dvk.harness.checking.cases import Cases
-from dvk.harness.checking.compare import same_bits, values
-from dvk.harness.processes.held_weights import MOST_BYTES, Changed, Holding, leaves_of
+from dvk.harness.processes.candidate_checks import CandidateChecks, WrongResult
+from dvk.harness.processes.held_weights import Changed
 from dvk.harness.profiling.record import Profile
 from dvk.harness.provenance.own_kernels import KernelProvenance
 from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
-from dvk.harness.timing.output_aliasing import AliasCheck, OutputOverwritten
+from dvk.harness.timing.output_aliasing import OutputOverwritten
 from dvk.harness.timing.overhead import corrected_ms, handshake_allowance_ms
-from dvk.harness.timing.paired_timer import (
-    ENOUGH_SEEN,
-    InputChanged,
-    OutOfBoundsWrite,
-    PairedTimer,
-    Told,
-)
-from dvk.harness.transport.calls import with_written
-from dvk.harness.transport.faults import claims
-from dvk.harness.transport.lent_tensors import Board, copied, layout_claimed
+from dvk.harness.timing.paired_timer import InputChanged, OutOfBoundsWrite, PairedTimer
+from dvk.harness.timing.thread_sampler import ENOUGH_SEEN
 from dvk.harness.transport.link import Gone
 from dvk.records import Status, Task
 
 Say = Callable[[str], None]
 Findings = dict[str, Any]
 
-INTERPRETER_SHARE = 0.6
-"""Checking time after which later input sets are left out, if nothing is timed and checking is slow."""
-
 MOST_PROFILE = 1 << 20
 """Most characters of a profile that are read."""
 
 
-class WrongResult(Exception):
-    """The candidate disagrees with the reference; the message says how."""
-
-    def __init__(self, message: str, error: float = float("nan")):
-        super().__init__(message)
-        self.error = error
+FAILURES = (
+    CandidateFailed,
+    WrongResult,
+    OutOfBoundsWrite,
+    InputChanged,
+    OutputOverwritten,
+    Changed,
+    Interfered,
+    Gone,
+)
+"""Exceptions that end a candidate's evaluation with findings."""
 
 
 class CandidateEvaluation:
@@ -93,26 +83,14 @@ class CandidateEvaluation:
             timer,
             runner,
         )
-        self.say, self.lane, self.threads, self.turn = say, lane, threads, turn
-        self.checked: list[Case] = []
-        self.worst = 0.0
-        self.tolerance = 0.0
-        self.follows = False
-        """Whether it takes the reference's state_dict."""
+        self.say, self.lane, self.threads = say, lane, threads
+        self.checks = CandidateChecks(task, cases, settings, timer, runner, say, threads, turn)
         self.stage = "compile"
-        self.interpreted = False
         self.compiled: dict[str, Any] = {}
         self.provenance: KernelProvenance | None = None
         """Evidence for --require-kernels."""
         self.coverage: float | None = None
-        self.notes: dict[str, None] = {}
-        """Notes for callers on a right candidate, in the order found."""
         self.home = ""
-        self.contract = "module"
-        self.alias_check = AliasCheck(cases, runner)
-        self.holding = Holding(cases, timer, runner)
-        self.untried: dict[str, str] = {}
-        """Input sets that it was not compared on, by name, with reasons."""
 
     def run(
         self,
@@ -148,12 +126,15 @@ class CandidateEvaluation:
             settle: ends other processes that the candidate has started.
         """
         began = time.perf_counter()
-        self.stage, self.interpreted, self.home = "compile", untimed is not None, home
-        self.contract = "module" if plan is None else "plan"
+        checks, self.stage, self.home = self.checks, "compile", home
+        checks.interpreted, checks.contract = (
+            untimed is not None,
+            "module" if plan is None else "plan",
+        )
         if require_kernels:
             sampled = self.task.device == "cpu" and untimed is None
             self.provenance = KernelProvenance(
-                self.timer, self.runner, self.home, self._bare, sampled
+                self.timer, self.runner, self.home, checks.bare, sampled
             )
         try:
             self.say("queue")
@@ -161,14 +142,8 @@ class CandidateEvaluation:
                 self.say("compile")
                 self._load(source, plan, deprived)
                 self.stage = "check"
-                if self.provenance is not None and deprived:
-                    self.provenance.first_call(native := self.cases.fresh(0))
-                    self.checked.append(native)
-                else:
-                    twice = not one_case and not (arms and not untimed)
-                    self._check_all(keys[:1] if one_case else keys, began, untimed, twice)
-                    if self.provenance is not None and plan is None:
-                        self.provenance.prove(self.checked, self.cases.fresh(0), self.follows)
+                twice = not one_case and not (arms and not untimed)
+                self._check(keys[:1] if one_case else keys, began, untimed, twice, deprived)
             if not arms or untimed:
                 found = self._profiled() if profile else {}
                 return self._findings(Status.OK, "done", untimed_reason=untimed, **found)
@@ -179,17 +154,31 @@ class CandidateEvaluation:
             if plan is None:
                 return self._module_timed(arms, rounds, limit_s, profile)
             return self._plan_timed(rounds, limit_s, profile)
-        except (
-            CandidateFailed,
-            WrongResult,
-            OutOfBoundsWrite,
-            InputChanged,
-            OutputOverwritten,
-            Changed,
-            Interfered,
-            Gone,
-        ) as error:
+        except FAILURES as error:
             return self._failed(error)
+
+    def _check(
+        self,
+        keys: Sequence[InputSetKey],
+        began: float,
+        untimed: str | None,
+        twice: bool,
+        deprived: bool,
+    ) -> None:
+        """Compare it with the reference, and prove that its own kernels compute; see `run`."""
+        checks, provenance = self.checks, self.provenance
+        if provenance is not None and deprived:
+            provenance.first_call(native := self.cases.fresh(0))
+            checks.note_checked(native)
+            return
+        checks.check_all(keys, began, untimed, twice)
+        if provenance is not None and checks.contract == "module":
+            usual = {
+                one.key.variant: one.key
+                for one in checks.checked
+                if not (one.backward or one.key.told or one.key.other_mode)
+            }
+            provenance.prove(usual, self.cases, checks.follows)
 
     def _load(self, source: str, plan: dict[str, Any] | None, deprived: bool) -> None:
         """Have the candidate's process build it, or the player take its plan."""
@@ -197,7 +186,7 @@ class CandidateEvaluation:
             with self.provenance.while_loading():
                 self.timer.load_candidate(self.runner, source)
                 self.runner.answer()
-                self.follows = self.holding.load(0)
+                self.checks.follows = self.checks.holding.load(0)
         elif plan is None:
             self.timer.load_candidate(self.runner, source)
             self.runner.answer()
@@ -216,7 +205,9 @@ class CandidateEvaluation:
             )
             return self._findings(error.status, error.stage or stage, error=error.error, **again)
         if isinstance(error, WrongResult):
-            self.worst = error.error if not error.error <= self.worst else self.worst
+            self.checks.worst = (
+                error.error if not error.error <= self.checks.worst else self.checks.worst
+            )
             return self._findings(Status.MISMATCH, stage, error=str(error))
         if isinstance(error, OutOfBoundsWrite):
             return self._findings(Status.LAUNCH_ERROR, stage, error=f"in a timed call: {error}")
@@ -231,23 +222,29 @@ class CandidateEvaluation:
         return self._findings(Status.MISMATCH, stage, error=f"{timed}{error}")
 
     def _findings(self, status: Status, stage: str, **more: Any) -> Findings:
-        reached = bool(self.checked) or status is Status.MISMATCH
-        worst = self.worst if self.worst == self.worst and self.worst != float("inf") else None
+        reached = bool(self.checks.checked) or status is Status.MISMATCH
+        worst = (
+            self.checks.worst
+            if self.checks.worst == self.checks.worst and self.checks.worst != float("inf")
+            else None
+        )
         return {
             "status": status.value,
             "stage": stage,
-            "contract": self.contract,
+            "contract": self.checks.contract,
             "compiled": self.compiled,
             "coverage": self._covered(),
             "precision": self.task.precision if reached else None,
-            "tolerance": self.tolerance if reached else None,
+            "tolerance": self.checks.tolerance if reached else None,
             "worst_error": worst if reached else None,
-            "num_checks": len(self.checked),
-            "shapes": list(dict.fromkeys(case.text for case in self.checked)),
-            "families": list(dict.fromkeys(case.key.family for case in self.checked)),
-            "skipped": self.cases.skipped | self.untried,
-            "notes": list(self.notes),
-            "weights": ("randomised" if self.follows else "same_seed") if self.checked else None,
+            "num_checks": len(self.checks.checked),
+            "shapes": list(dict.fromkeys(one.text for one in self.checks.checked)),
+            "families": list(dict.fromkeys(one.key.family for one in self.checks.checked)),
+            "skipped": self.cases.skipped | self.checks.untried,
+            "notes": list(self.checks.notes),
+            "weights": ("randomised" if self.checks.follows else "same_seed")
+            if self.checks.checked
+            else None,
             **more,
         }
 
@@ -257,162 +254,6 @@ class CandidateEvaluation:
             if self.coverage is None and self.provenance is not None
             else self.coverage
         )
-
-    # ------------------------------------------------------------ check
-
-    def _check_all(
-        self, keys: Sequence[InputSetKey], began: float, untimed: str | None, again: bool
-    ) -> None:
-        """Check one input set; `again`: call the native shape a second time, if no key does it next and it is not timed."""
-        loaded, place = -100, self.timer.native.key.place
-        for key in keys:
-            if (
-                untimed
-                and self.checked
-                and time.perf_counter() - began > INTERPRETER_SHARE * self.settings.candidate_s
-            ):
-                break
-            case = self._case(key)
-            if (
-                case is None
-                or (case.key.weights and self.checked and not self.follows)
-                or self._is_beyond(case)
-            ):
-                continue
-            if again and len(self.checked) == 1 and case.key.place != place:
-                self._check(self.timer.native, self.timer.board_for(self.timer.native))
-            if case.key.weights != loaded:
-                if self.follows:
-                    self.holding.check_kept(loaded)
-                loaded = case.key.weights
-                self.follows = self.holding.load(loaded)
-                if loaded and not self.follows:
-                    continue
-            board = self.timer.board_for(case)
-            if case.key.place != place:
-                self.timer.lend(self.runner, case)
-                place = case.key.place
-                self.alias_check.forget()
-            self._check(case, board)
-        if again and len(self.checked) == 1:
-            self._check(self.timer.native, self.timer.board_for(self.timer.native))
-        if self.follows:
-            self.holding.check_kept(loaded)
-            if loaded:
-                self.holding.restore()
-        if place != self.timer.native.key.place:
-            self.timer.lend(self.runner, self.timer.native)
-
-    def _is_beyond(self, case: Case) -> bool:
-        """Whether the case is outside of a plan, which was recorded with the example's arguments, in one mode."""
-        return self.contract == "plan" and bool(case.key.told or case.key.other_mode)
-
-    def _case(self, key: InputSetKey) -> Case | None:
-        """Compute the reference's results outside the candidate's time."""
-        self.say("prepare")
-        with self.threads():
-            case = self.cases.get(key)
-        self.say("check")
-        return case
-
-    def _check(self, case: Case, board: Board) -> None:
-        # many compile at their first call, and need not wait
-        with self.alias_check.watch_call(), self.turn() if self.checked else nullcontext():
-            try:
-                answer = self._called(case, backward=case.backward, other_mode=case.key.other_mode)
-            except CandidateFailed as error:
-                if not case.key.other_mode:
-                    raise
-                self.untried[OTHER_MODE] = f"the candidate raises there: {error.error}"
-                return
-        leaves, spec = claims(answer)
-        outputs, spec = self._outputs(case, board, leaves, spec)
-        if changed := board.holds(
-            case.inputs, but=self.cases.written.positions(case.args, case.kwargs)
-        ):
-            raise WrongResult(
-                f"it changes an input in place ({case.text}, input tensor {changed[0]})"
-            )
-        if beside := board.written_beside():
-            raise CandidateFailed(
-                Status.LAUNCH_ERROR,
-                "check",
-                f"it writes outside its tensors ({case.text}, next to input tensor {beside[0]})",
-            )
-        self._accept(self.cases.check(case, outputs, spec))
-        if (
-            case.key.variant == self.timer.native.key.variant and not case.backward
-        ):  # timed calls return no gradients
-            self.runner.returned = [
-                layout
-                for leaf in leaves
-                if "address" in leaf and (layout := layout_claimed(leaf)) is not None
-            ]
-        self._buffers_agree(case)
-        self.alias_check.accept(case, leaves if self.contract == "module" else [])
-        self.checked.append(case)
-
-    def _outputs(
-        self, case: Case, board: Board, leaves: list[dict[str, Any]], spec: str
-    ) -> tuple[list[Any], str]:
-        """Return a call's results, then the final values of the inputs that the reference writes, and the text of the nesting.
-
-        Raises:
-            WrongResult: it did not write one of them.
-        """
-        outputs = self.runner.fetch(leaves, most_bytes=2 * case.num_bytes + MOST_BYTES)
-        positions = self.cases.written.positions(case.args, case.kwargs)
-        for number, want in zip(
-            positions, case.expected[len(case.expected) - len(positions) :], strict=True
-        ):
-            place, before = board.tensors[number], case.inputs[number]
-            if (
-                same_bits(place, before)
-                and not same_bits(want.same, before)
-                and values(before, want)[1] is not None
-            ):
-                raise WrongResult(
-                    f"`{want.name}` should hold what the reference writes there, and is as it was before ({case.text})"
-                )
-            outputs.append(copied(place))
-        return outputs, with_written(spec, len(positions))
-
-    def _called(self, case: Case, **order: bool) -> dict[str, Any]:
-        return self.runner.call(
-            self.timer.runner_seed(case), separate=self.cases.reference.gives_buffers, **order
-        )
-
-    def _accept(self, outcome: Comparison, where: str = "") -> None:
-        self.tolerance = max(self.tolerance, outcome.tolerance)
-        if not outcome.ok:
-            raise WrongResult(
-                f"{where}{outcome.text}{self._excuse()}{self.holding.told}", outcome.worst
-            )
-        self.worst = max(self.worst, outcome.worst)
-        self.notes |= dict.fromkeys(outcome.notes)
-
-    def _excuse(self) -> str:
-        if (
-            self.task.device == "cpu"
-            and self.interpreted
-            and any("bfloat16" in s.dtype for s in (*self.task.inputs, *self.task.outputs))
-        ):
-            return "; Triton's interpreter computes bfloat16 wrongly, so check this one on a GPU"
-        return ""
-
-    def _buffers_agree(self, case: Case) -> None:
-        """Compare running statistics, which a module in train mode computes, too."""
-        if case.buffers:
-            self._accept(
-                self.cases.check_buffers(case, self.holding.named("buffers", set(case.buffers)))
-            )
-
-    def _bare(self, case: Case) -> None:
-        """Make one call without PyTorch's operators, and check it."""
-        answer = self._called(case, bare=True)
-        outputs, spec = self._outputs(case, self.timer.boards[case.key.place], *claims(answer))
-        if not (outcome := self.cases.check(case, outputs, spec)).ok:
-            raise CandidateFailed(Status.MISMATCH, "check", str(outcome.text))
 
     # ------------------------------------------------------------ time
 
@@ -433,13 +274,13 @@ class CandidateEvaluation:
                 self.runner,
                 rounds=rounds,
                 limit_s=limit_s,
-                on_output=self._timed_output,
+                on_output=self.checks.timed_output,
                 width=self.settings.settled,
             )
             found = self._profiled() if profile else {}
         self.say("check")
         for told in outputs:
-            self._timed_output(*told)  # a plan returns its other results as recorded
+            self.checks.timed_output(*told)  # a plan returns its other results as recorded
         return self._findings(
             Status.OK,
             "done",
@@ -467,7 +308,7 @@ class CandidateEvaluation:
                 {**arms, "candidate": self.runner},
                 rounds=rounds,
                 limit_s=limit_s,
-                on_output=self._timed_output,
+                on_output=self.checks.timed_output,
                 early=True,
                 width=self.settings.settled,
                 seen=seen,
@@ -505,28 +346,9 @@ class CandidateEvaluation:
             )
         except (CandidateFailed, Interfered, Gone, ValidationError):
             return {}
-        if profile is not None and self.contract == "plan":
+        if profile is not None and self.checks.contract == "plan":
             self.coverage = profile.coverage
-        elif self._covered() is None and self.task.device == "cpu" and not self.interpreted:
+        elif self._covered() is None and self.task.device == "cpu" and not self.checks.interpreted:
             seen = self.timer.sample_threads(self.runner, self.home)
             self.coverage = seen.share if seen.count >= ENOUGH_SEEN // 2 else None
         return {"profile": profile and profile.model_dump(mode="json")}
-
-    def _timed_output(
-        self,
-        case: Case,
-        outputs: list[torch.Tensor],
-        buffers: Mapping[str, torch.Tensor] = MappingProxyType({}),
-        told: Told | None = None,
-    ) -> None:
-        wanted = [e.same for e in case.expected]
-        constants, text = told or (
-            [one for one in wanted if not isinstance(one, torch.Tensor)],
-            case.spec_text,
-        )
-        text = with_written(text, len(self.timer.written)) if told else text
-        leaves = leaves_of(wanted, outputs, constants)
-        self._accept(self.cases.check(case, leaves, text), "in a timed call: ")
-        if buffers:
-            few = replace(case, buffers={name: case.buffers[name] for name in buffers})
-            self._accept(self.cases.check_buffers(few, dict(buffers)), "in a timed call: ")

@@ -19,17 +19,21 @@ import json
 import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from dvk.crashes import text_of
 from dvk.harness.launch_plans.cuda_graph import GraphedCall
-from dvk.harness.launch_plans.plan import PlanError, decode
+from dvk.harness.launch_plans.plan import NotCapturable, PlanError, decode
 from dvk.harness.launch_plans.replay import OutOfBounds, Replay
-from dvk.harness.processes.runner import Answer, Runner, failure, outside, serve_orders, settle
+from dvk.harness.processes.failures import failure
+from dvk.harness.processes.runner import Answer, Runner, serve_orders, settle
 from dvk.harness.transport.call_page import END, START
 from dvk.harness.transport.calls import describe, put_buffers
+from dvk.harness.transport.faults import outside
 from dvk.harness.transport.lent_tensors import Board
 from dvk.harness.transport.link import Gone, Link
 from dvk.harness.transport.memory_budget import release_cached
@@ -160,9 +164,32 @@ class Player(Runner):
         if self.replays:
             replay = self.replays["native"]
             replay.tune(self.board.tensors)
-            self._candidate = replay.capture(self.board.tensors)
-            self._captured_reference()
+            with self._capturing("the candidate"):
+                self._candidate = replay.capture(self.board.tensors)
+            with self._capturing("the reference"):
+                self._captured_reference()
         return {"prepared": True}
+
+    @contextmanager
+    def _capturing(self, arm: str) -> Iterator[None]:
+        """Run the body, which captures an arm.
+
+        Raises:
+            NotCapturable: its call cannot be in a CUDA graph: it copies from the host, synchronises, or allocates in ways of its own.
+        """
+        try:
+            yield
+        except (PlanError, OutOfBounds):
+            raise
+        except RuntimeError as error:
+            first = error
+            while isinstance(first.__context__, RuntimeError):
+                first = first.__context__
+            # Ending the capture failed as well: the allocator may take what comes next for a part of the graph.
+            self._damaged |= first is not error
+            raise NotCapturable(
+                f"{arm} cannot be captured in a CUDA graph: {text_of(first)[:300]}"
+            ) from None
 
     def rounds(self, sync: bool) -> None:
         """Time both arms once per round, from graphs, until the leave order; an exception is reported, and ends it."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout
 from dvk.harness.launch_plans.plan import NotReducible
 from dvk.harness.launch_plans.record import preload, record
-from dvk.harness.processes.runner import failure, settle
+from dvk.harness.processes.failures import failure
+from dvk.harness.processes.runner import settle
 from dvk.records import Task
 from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError

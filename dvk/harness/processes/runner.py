@@ -21,31 +21,31 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-from dvk.crashes import text_of
 from dvk.harness.checking.written_inputs import restoring
+from dvk.harness.processes.failures import compiler_says, failure
 from dvk.harness.processes.tensor_matching import Places
 from dvk.harness.processes.weight_rewrites import LOAD, rewrite
 from dvk.harness.provenance.operators import forbidden
 from dvk.harness.supervision.memory_growth import Outputs
 from dvk.harness.timing.baselines import ARMS
 from dvk.harness.toolchain import stubs
-from dvk.harness.toolchain.compiler_log import MAX_CHARS, first_error
 from dvk.harness.transport import call_template, process_memory
 from dvk.harness.transport.call_page import END, FIRST, GO, HELD, KEPT, SEED, START
 from dvk.harness.transport.calls import buffers_of, call, describe, in_mode, put_buffers
-from dvk.harness.transport.lent_tensors import Board, flat, layout_of, memory_of
+from dvk.harness.transport.faults import outside
+from dvk.harness.transport.lent_tensors import Board, flat, memory_of
 from dvk.harness.transport.link import Gone, Link
 from dvk.harness.transport.memory_budget import release_cached
 from dvk.records import Task
 from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
-from dvk.tasks.sourcefile import blame
 from dvk.tasks.state import reseed
 
 WAKING = 2
@@ -99,16 +99,6 @@ def _guarded(function: Callable[[Answer], Answer], order: Answer) -> Answer:
         return {"failed": failure(error)}
 
 
-def failure(error: BaseException) -> Answer:
-    """Return status, stage (null: where it happened) and text of a candidate's exception."""
-    said = compiler_says(error)
-    return {
-        "status": "compile_error" if said else "launch_error",
-        "stage": "compile" if said else None,
-        "error": said or blame(error),
-    }
-
-
 @contextmanager
 def _without_gc() -> Iterator[None]:
     gc.collect()
@@ -119,6 +109,17 @@ def _without_gc() -> Iterator[None]:
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@dataclass
+class _Timed:
+    """What a timed call returned, alive until the next is prepared."""
+
+    result: Any = None
+    leaves: list[Any] = field(default_factory=list)
+    text: str = ""
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    """Its tensors, then the buffers that are read after each call."""
 
 
 class Runner:
@@ -285,9 +286,7 @@ class Runner:
     def rounds(self, sync: bool) -> None:
         """Make timed calls until the leave order; the outputs stay alive until the next is prepared."""
         link, control = self.link, self.control
-        tensors: list[torch.Tensor] = []
-        earlier: list[torch.Tensor] = []
-        result: Any = None
+        last, earlier = _Timed(), list[torch.Tensor]()
         self.leaves, self.earlier = [], []
         held, restore = self._held(), restoring(self.written if sync else [])
         with torch.no_grad(), _without_gc():
@@ -295,15 +294,15 @@ class Runner:
             link.ring(b"r")
             while (byte := link.wait()) != b"x":
                 if byte == b"c":
-                    self.copy_out(tensors)
+                    self.copy_out(last.tensors)
                     link.ring(b"k")
                     continue
                 if byte == b"b":
                     self._copy_earlier(earlier)
                     continue
                 if byte == b"h":
-                    earlier = tensors
-                tensors, result, leaves = [], None, []
+                    earlier = last.tensors
+                last = _Timed()
                 if byte == b"g":
                     gc.collect()
                 control[KEPT] = outputs.count()
@@ -316,34 +315,13 @@ class Runner:
                     link.ring(b"r")
                     while control[GO] < number:
                         pass
-                    if (
-                        self.task.stochastic
-                    ):  # earlier, it could draw numbers before the clock starts
-                        reseed(control[SEED])
-                    start = _now()
-                    result = self.call(*self.args, **self.kwargs)
-                    leaves, text = (
-                        ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
-                    )
-                    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-                    addresses = [
-                        leaf.data_ptr() for leaf in tensors
-                    ]  # part of the call: lazy tensors compute on this access
-                    if sync:
-                        _synchronise()
-                    end = _now()
-                    tensors += (kept := [buffers[name].contiguous() for buffers, name in held])
-                    for i, address in enumerate(
-                        [*addresses, *(buffer.data_ptr() for buffer in kept)]
-                    ):
-                        control[FIRST + i] = address
-                    control[START], control[END] = start, end
-                    outputs.add(leaves)
+                    self._timed_call(last, held, sync)
+                    outputs.add(last.leaves)
                     told = {
                         "constants": [
-                            leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)
+                            leaf for leaf in last.leaves if not isinstance(leaf, torch.Tensor)
                         ],
-                        "spec": text,
+                        "spec": last.text,
                     }
                 except BaseException as error:  # noqa: BLE001 - see _guarded
                     traceback.print_exc(limit=20)
@@ -353,6 +331,26 @@ class Runner:
                 link.ring(b"d")
                 if self.tells:
                     link.send(told)
+
+    def _timed_call(self, into: _Timed, held: list[tuple[dict[str, Any], str]], sync: bool) -> None:
+        """Make the call between two readings of the clock; write addresses and stamps to the control page."""
+        control = self.control
+        if self.task.stochastic:  # earlier, it could draw numbers before the clock starts
+            reseed(control[SEED])
+        start = _now()
+        into.result = result = self.call(*self.args, **self.kwargs)
+        leaves, text = ([result], "*") if isinstance(result, torch.Tensor) else describe(result)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        # Part of the call: lazy tensors compute on this access.
+        addresses = [leaf.data_ptr() for leaf in tensors]
+        if sync:
+            _synchronise()
+        end = _now()
+        tensors += (kept := [buffers[name].contiguous() for buffers, name in held])
+        for i, address in enumerate([*addresses, *(buffer.data_ptr() for buffer in kept)]):
+            control[FIRST + i] = address
+        control[START], control[END] = start, end
+        into.leaves, into.text, into.tensors = leaves, text, tensors
 
     def _wake(self, sync: bool, restore: Callable[[], None]) -> None:
         """On a GPU, calls before the timed one; then the module's buffers as they were before the first."""
@@ -430,28 +428,6 @@ class Runner:
             _synchronise()
 
 
-def outside(leaf: Any) -> Answer:
-    """Return an output's layout and address."""
-    if not isinstance(leaf, torch.Tensor):
-        return {"value": leaf}
-    if leaf.layout is not torch.strided or leaf.is_meta:
-        layout = "meta" if leaf.is_meta else str(leaf.layout)
-        return {
-            "layout": layout,
-            "dtype": str(leaf.dtype).removeprefix("torch."),
-            "shape": list(leaf.shape),
-            "strides": [],
-            "device": leaf.device.type,
-            "address": 0,
-        }
-    return {
-        **layout_of(leaf),
-        "layout": "torch.strided",
-        "device": leaf.device.type,
-        "address": leaf.data_ptr(),
-    }
-
-
 def settle() -> None:
     """Return the environment for compilers and drop-ins."""
     private = tempfile.gettempdir()
@@ -461,40 +437,3 @@ def settle() -> None:
     os.environ["DVK_STRICT"] = "1"
     sys.dont_write_bytecode = True
     process_memory.keep_freed()
-
-
-COMPILERS = (
-    "CompilationError",
-    "CompileTimeAssertionFailure",
-    "CalledProcessError",
-    "PTXASError",
-    "CompileError",
-)
-SIGNS = (
-    "Error building extension",
-    "NVRTC failed",
-    "Kernel compilation failed",
-    "nvrtc: error",
-    "NVRTC_ERROR_COMPILATION",
-)
-"""Words in messages of torch's and cupy's CUDA compilation."""
-
-
-def compiler_says(error: BaseException) -> str | None:
-    """Return the first error of g++, nvcc, NVRTC or Triton, if one of them refused: many candidates compile only at their first call."""
-    seen: BaseException | None = error
-    before: list[BaseException] = []
-    while seen is not None and not any(seen is one for one in before):  # causes may be cyclic
-        before.append(seen)
-        kind, text = type(seen), text_of(seen)
-        if (
-            kind.__module__.startswith("triton.compiler")
-            or kind.__name__ in COMPILERS
-            or any(sign in text for sign in SIGNS)
-        ):
-            printed = [getattr(seen, name, None) for name in ("stderr", "output", "log")]
-            log = next((one for one in printed if isinstance(one, (bytes, str)) and one), text)
-            log = log.decode(errors="replace") if isinstance(log, bytes) else log
-            return f"{kind.__name__}: {first_error(log) or text[:MAX_CHARS]}"
-        seen = seen.__cause__ or seen.__context__
-    return None

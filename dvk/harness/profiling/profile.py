@@ -18,7 +18,7 @@ import sysconfig
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from dvk.harness.profiling.occupancy import occupancy
+from dvk.harness.profiling.occupancy import MultiprocessorLimits, occupancy
 from dvk.harness.profiling.record import KernelTime, Profile
 from dvk.harness.profiling.trace import KernelExecution, busy_us, device_limits, launches
 from dvk.records import Device
@@ -114,35 +114,8 @@ def _on_cuda(
         figures: dict[str, float | None] = (
             {**seen.get(name, {}), **compiled.get(name, {})} if origin == "own" else {}
         )
-        largest = max(group, key=lambda launch: launch.blocks or 0)
-        shape = {
-            "threads": largest.threads,
-            "blocks": largest.blocks,
-            "registers": largest.registers,
-            "shared_bytes": largest.shared_bytes,
-        }
-        filled = (
-            occupancy(limits, *shape.values()) if limits and None not in shape.values() else None  # type: ignore[arg-type]
-        )
-        kernels.append(
-            KernelTime(
-                name=name,
-                origin=group[0].origin,
-                count=len(group) / num_calls,
-                device_ms=sum(launch.device_us for launch in group) / num_calls / 1e3,
-                share=sum(launch.device_us for launch in group) / total if total else 0.0,
-                **{
-                    key: value if value is not None else _whole(figures.get(key))
-                    for key, value in shape.items()
-                },
-                spill_bytes=_whole(figures.get("spill_bytes")),
-                occupancy=filled.share if filled else None,
-                limiter=filled.limiter if filled else None,
-                waves=filled.waves if filled else None,
-                num_bytes=_a_call(figures.get("num_bytes"), num_calls),
-                flops=_a_call(flops.get(name), num_calls) if origin == "library" else None,
-            )
-        )
+        estimate = flops.get(name) if origin == "library" else None
+        kernels.append(_kernel_time(group, total, num_calls, limits, figures, estimate))
     wall = median(walls)
     busy = busy_us(found) / num_calls / 1e3
     return Profile(
@@ -157,6 +130,45 @@ def _on_cuda(
         kernels=_ordered(kernels),
         num_multiprocessors=limits.num_multiprocessors if limits else None,
         **facts,
+    )
+
+
+def _kernel_time(
+    group: Sequence[KernelExecution],
+    total_us: float,
+    num_calls: int,
+    limits: MultiprocessorLimits | None,
+    figures: Mapping[str, float | None],
+    flops: float | None,
+) -> KernelTime:
+    """Return the time of one kernel from its launches; `figures` and `flops` as far as they are known, of all calls."""
+    largest = max(group, key=lambda launch: launch.blocks or 0)
+    shape = {
+        "threads": largest.threads,
+        "blocks": largest.blocks,
+        "registers": largest.registers,
+        "shared_bytes": largest.shared_bytes,
+    }
+    filled = (
+        occupancy(limits, *shape.values()) if limits and None not in shape.values() else None  # type: ignore[arg-type]
+    )
+    used_us = sum(launch.device_us for launch in group)
+    return KernelTime(
+        name=group[0].name,
+        origin=group[0].origin,
+        count=len(group) / num_calls,
+        device_ms=used_us / num_calls / 1e3,
+        share=used_us / total_us if total_us else 0.0,
+        **{
+            key: value if value is not None else _whole(figures.get(key))
+            for key, value in shape.items()
+        },
+        spill_bytes=_whole(figures.get("spill_bytes")),
+        occupancy=filled.share if filled else None,
+        limiter=filled.limiter if filled else None,
+        waves=filled.waves if filled else None,
+        num_bytes=_a_call(figures.get("num_bytes"), num_calls),
+        flops=_a_call(flops, num_calls),
     )
 
 

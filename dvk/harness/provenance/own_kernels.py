@@ -15,16 +15,19 @@ neither operators nor libraries. What it captures then is its own, and that proc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dvk.harness.checking.case import Case
+from dvk.harness.checking.case_keys import InputSetKey
+from dvk.harness.checking.cases import Cases
 from dvk.harness.provenance.disable_ops import Span, What, ops_disabled
 from dvk.harness.provenance.libraries import disable_libraries
 from dvk.harness.provenance.operators import ALLOWED
 from dvk.harness.supervision.pc_sampling import SampledOwners
 from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
-from dvk.harness.timing.paired_timer import ENOUGH_SEEN, PairedTimer
+from dvk.harness.timing.paired_timer import PairedTimer
+from dvk.harness.timing.thread_sampler import ENOUGH_SEEN
 from dvk.harness.transport.link import Gone
 from dvk.records import Status
 
@@ -76,26 +79,22 @@ class KernelProvenance:
         if computing:
             raise _refused(CandidateFailed(Status.REJECTED, None, f"{computing[0]} is called"))
 
-    def prove(self, checked: Sequence[Case], native: Case, follows: bool) -> None:
+    def prove(self, checked: Mapping[str, InputSetKey], cases: Cases, follows: bool) -> None:
         """Check that it still answers rightly without other libraries, at every compared shape.
 
         Args:
-            checked: the compared cases.
-            native: the native shape, last.
+            checked: a compared input set of each variant.
+            cases: makes them again, and the native shape, which comes last.
             follows: whether it takes the reference's weights.
 
         Raises:
             CandidateFailed: it does not.
             Interfered: it restores disabled code.
         """
-        usual = [
-            case for case in checked if not (case.backward or case.key.told or case.key.other_mode)
-        ]
-        shapes = {
-            case.key.variant: case for case in usual if case.key.variant != native.key.variant
-        }
+        native = cases.fresh(0)
+        others = (cases.get(key) for at, key in checked.items() if at != native.key.variant)
         try:
-            for case in (*shapes.values(), native):
+            for case in (*filter(None, others), native):
                 if follows:
                     self._timer.load(self._runner, case.key.weights)
                 self._timer.lend(self._runner, case)

@@ -208,9 +208,11 @@ class JudgeSession(SessionProcesses):
         played = self._played(candidate, plan, isolation, deadline) or self._played(
             candidate, plan, isolation, deadline
         )
-        return (
-            None if self.spec.contract == "auto" and recording.needs_host_code(played) else played
-        )
+        if self.spec.contract != "auto" or not recording.needs_host_code(played):
+            return played
+        if recording.reference_is_uncaptured(played):
+            self._recorded = None
+        return None
 
     def _played(
         self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None

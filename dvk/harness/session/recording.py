@@ -16,6 +16,8 @@ ENV = {"DVK_RECORDS": "1"}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 MISTAKEN = "PlanMismatch"
 """Start of the error of a replay that differs from the recording: see `launch_plans.plan`, which imports torch."""
+UNCAPTURED = "NotCapturable"
+"""Start of the error of a call that no CUDA graph can hold; followed by the arm."""
 
 
 def warm(limits: Limits) -> None:
@@ -56,5 +58,15 @@ def launch_plan(
 
 
 def needs_host_code(played: ProcessFindings | None) -> bool:
-    """Whether the GPU differs from the recording: some of PyTorch's operators return other strides than their fake versions."""
-    return played is not None and str(played.findings.get("error")).startswith(MISTAKEN)
+    """Whether the candidate is to be judged with its host code: some of PyTorch's operators return other strides on a GPU than their fake
+    versions, and a CUDA graph cannot hold a call that copies from the host."""
+    return played is not None and _error(played).startswith((MISTAKEN, UNCAPTURED))
+
+
+def reference_is_uncaptured(played: ProcessFindings | None) -> bool:
+    """Whether no launch plan can be timed against the task's reference."""
+    return played is not None and _error(played).startswith(f"{UNCAPTURED}: the reference")
+
+
+def _error(played: ProcessFindings) -> str:
+    return str(played.findings.get("error"))

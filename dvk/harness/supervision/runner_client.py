@@ -88,7 +88,12 @@ class RunnerClient(RunnerOrders):
             pass
 
     def time_call(
-        self, seed: int, take: bool, lay: Callable[[], None], byte: bytes | None = None
+        self,
+        seed: int,
+        take: bool,
+        lay: Callable[[], None],
+        byte: bytes | None = None,
+        again: Callable[[], None] | None = None,
     ) -> tuple[TimedCall, list[torch.Tensor]]:
         """Make one timed call, and read its outputs and buffers if wanted; those are valid until the next.
 
@@ -97,6 +102,7 @@ class RunnerClient(RunnerOrders):
             take: whether to read them.
             lay: puts the inputs on the board and flushes caches; called while the runner, ready to call, is stopped.
             byte: prepares the call; default: the choice of `earlier`.
+            again: puts them on the board later; default: `lay`.
 
         Raises:
             Failed, Interfered, Gone: as `ask`.
@@ -130,7 +136,7 @@ class RunnerClient(RunnerOrders):
         held = self._control[HELD] if self.device == "cuda" else process_memory.resident(self.pid)
         self.footprint.note(held, self._control[KEPT])
         if take:
-            self._earlier.note(self._later(outputs, sample), lay)
+            self._earlier.note(self._later(outputs, sample), again or lay)
         outputs = [values_of(*one) for one in zip(outputs, self._layouts, strict=bool(outputs))]
         return TimedCall((end - start) / 1e6, (ended - began - (end - start)) / 1e6), outputs
 

@@ -177,7 +177,11 @@ class RunnerOrders:
         return answer
 
     def fetch(
-        self, leaves: Sequence[dict[str, Any]], most_bytes: float = math.inf, earlier: bool = False
+        self,
+        leaves: Sequence[dict[str, Any]],
+        most_bytes: float = math.inf,
+        earlier: bool = False,
+        briefly: bool = False,
     ) -> list[Any]:
         """Return copies of the tensors an answer describes, with their claimed layout, and constants.
 
@@ -185,6 +189,7 @@ class RunnerOrders:
             leaves: as `call` or `tensors` answered.
             most_bytes: larger claims are rejected before any allocation.
             earlier: read those of the earlier call that it holds.
+            briefly: the copies are used before the next order only, so that a GPU needs one each.
 
         Raises:
             Interfered: an impossible layout or address.
@@ -204,7 +209,7 @@ class RunnerOrders:
         if self.device == "cuda" and any(
             leaf.get("device") == "cuda" for leaf in leaves if "address" in leaf
         ):
-            copies = iter(self._export(strided, earlier))
+            copies = iter(self._export(strided, earlier, briefly))
         else:
             copies = iter(
                 [
@@ -241,11 +246,13 @@ class RunnerOrders:
             else Interfered(f"its outputs cannot be read ({error})")
         )
 
-    def _export(self, layouts: Sequence[Layout], earlier: bool) -> list[torch.Tensor]:
+    def _export(
+        self, layouts: Sequence[Layout], earlier: bool, briefly: bool
+    ) -> list[torch.Tensor]:
         self._place(layouts)
         board = self._blank()
         self.ask("export", earlier=earlier)
-        return [copied(tensor) for tensor in board.tensors]
+        return list(board.tensors) if briefly else [copied(tensor) for tensor in board.tensors]
 
     def _blank(self) -> Board:
         """Return the board for outputs, cleared and without readers."""

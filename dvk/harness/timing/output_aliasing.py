@@ -18,7 +18,9 @@ import torch
 from dvk.harness.checking.case import Case
 from dvk.harness.checking.cases import Cases
 from dvk.harness.checking.compare import same_bits
+from dvk.harness.supervision.digests import SMALL_BYTES, Digests
 from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
+from dvk.harness.transport.lent_tensors import copied
 
 
 class OutputOverwritten(Exception):
@@ -53,6 +55,7 @@ class AliasCheck:
         self._held: list[dict[str, Any]] = []
         self._case: Case | None = None
         self._changed: set[int] = set()
+        self._digests = Digests()
 
     def forget(self) -> None:
         """Release all: other inputs are lent."""
@@ -71,7 +74,8 @@ class AliasCheck:
         self._changed = {
             n
             for n, (a, b) in enumerate(pairs)
-            if isinstance(a, torch.Tensor) and not same_bits(a, b)
+            if (isinstance(a, torch.Tensor) and not same_bits(a, b))
+            or (isinstance(a, int) and a != b)
         }
 
     def accept(self, case: Case, leaves: list[dict[str, Any]]) -> None:
@@ -86,12 +90,23 @@ class AliasCheck:
             self._held, self._case = leaves, case
 
     def _read(self) -> list[Any]:
+        """Return what is held: copies of small tensors, digests of large ones."""
         if not self._held:
             return []
         try:
-            return self._runner.fetch(self._held, earlier=True)
+            read = self._runner.fetch(self._held, earlier=True, briefly=True)
         except (CandidateFailed, Interfered) as error:
             raise _unreadable(error) from None
+        return [
+            None
+            if not isinstance(one, torch.Tensor)
+            else self._digests.of(one)
+            if one.nbytes > SMALL_BYTES
+            else copied(one)
+            if one.is_cuda  # on a CPU it is a copy already
+            else one
+            for one in read
+        ]
 
 
 def _refuse(cases: Cases, case: Case, changed: set[int]) -> None:

@@ -17,12 +17,9 @@ caches.
 from __future__ import annotations
 
 import math
-import os
 import random
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +33,10 @@ from dvk.harness.supervision import pc_sampling
 from dvk.harness.supervision.memory_growth import growth
 from dvk.harness.supervision.retained_outputs import GARBAGE
 from dvk.harness.supervision.runner_client import CandidateFailed, RunnerClient, TimedCall
+from dvk.harness.timing.cache_flush import Flush, last_level_cache_bytes
 from dvk.harness.timing.output_aliasing import check_retained
-from dvk.harness.transport import call_template, process_memory
+from dvk.harness.timing.thread_sampler import ENOUGH_SEEN, LOOKS, SHORT_MS, ThreadSampler
+from dvk.harness.transport import call_template
 from dvk.harness.transport.lent_tensors import Board, Layout, copied, layout_of
 from dvk.records import Status, Task
 from dvk.stats.intervals import is_settled
@@ -45,17 +44,7 @@ from dvk.stats.intervals import is_settled
 WARM_ROUNDS = 2
 MIN_ROUNDS = 8
 """Even, since rounds come in pairs of opposite order."""
-MAX_FLUSH_BYTES = 256 << 20
-FLUSHED = 1.5
-"""Flush size of a CPU as a multiple of its last-level cache. Of 4 MB just written, reading takes 0.32 ms, 0.41 after a flush of 1 times
-that cache, 0.45 after 1.5, 0.45 after 2 and 0.46 after 2.5 (p10 of 60, 36 MB of cache, two busy cores)."""
 NUM_ALONE = 7
-SHORT_MS, MOST_STANDS, MOST_S, ENOUGH_SEEN, LOOKS = 0.3, 600, 12.0, 16, 2
-"""Shortest call that is sampled: stopping takes about 0.1 ms, and shorter calls are mostly handing over tensors (`ops_disabled` covers
-those); then the number and length of stops, the least number of threads seen, and the number of stops after each round of timed calls."""
-LATER, SOONER = 1.15, 0.8
-"""Step of the aim: calls differ, most of all a process's first ones; the next stop is later after one that met the call, else sooner."""
-
 LATER_BYTES = 2 << 30
 """Copies of timed outputs kept for comparison after the device is released."""
 MOST_BUFFERS = 64
@@ -104,7 +93,8 @@ class PairedTimer:
             if task.device == "cuda"
             else last_level_cache_bytes()
         )
-        self._alone_ms, self._overhead_ms, self._within_ms = 1.0, 20.0, 1.0
+        self._alone_ms, self._overhead_ms = 1.0, 20.0
+        self._sampler = ThreadSampler(self.runner_seed, lambda case: self.board.put(case.inputs))
         self._weights: dict[int, tuple[Board, list[str]]] = {}
         self._flush = Flush(task.device, self.native.num_bytes + cases.weight_bytes)
         before = cases.initial(0)
@@ -233,54 +223,16 @@ class PairedTimer:
         order = list(arms)
         began = time.perf_counter()
         kept = self._kept()
-        if on_output is not None:
-            self.board.restore_guards()
         inside: list[RunnerClient] = []
         number = 0
-        written = [self.board.tensors[i] for i in self.written]
-        if written:
-            self.board.put(
-                self.native.inputs
-            )  # runners on a GPU copy them, for calls before the timed one
         try:
-            for runner in arms.values():
-                tells = on_output is not None and self.native.spec_text != "*"
-                runner.enter(runner.returned or self._outputs(), kept, tells=tells, written=written)
+            for runner in self._entered(arms.values(), kept, on_output is not None):
                 inside.append(runner)
-            while True:
-                done = number - WARM_ROUNDS
-                if done >= rounds or (
-                    done >= MIN_ROUNDS and done % 2 == 0 and time.perf_counter() - began > limit_s
-                ):
-                    break
-                if (
-                    early
-                    and done >= MIN_ROUNDS
-                    and done % MIN_ROUNDS == 0
-                    and is_settled(samples.ms["reference"], samples.ms["candidate"], width)
-                ):
-                    break
-                case = self.cases.fresh(number)
+            while not self._enough(
+                samples, number - WARM_ROUNDS, rounds, began + limit_s, width if early else None
+            ):
                 order.reverse() if number % 2 else random.shuffle(order)
-                calls, leaves, left = self._round(
-                    arms, order, case, on_output is not None, number >= WARM_ROUNDS
-                )
-                if seen is not None and calls["candidate"].inner_ms >= SHORT_MS:
-                    for _ in range(LOOKS if seen.count >= ENOUGH_SEEN else 2 * LOOKS):
-                        self._look(arms["candidate"], case, seen)
-                if number >= WARM_ROUNDS:
-                    for name, call in calls.items():
-                        samples.ms[name].append(max(call.inner_ms, 1e-6))
-                        samples.gaps_ms[name].append(call.gap_ms)
-                if on_output is not None:
-                    after = len(leaves) - len(kept)
-                    outputs = [*leaves[:after], *left]
-                    on_output(
-                        case,
-                        outputs,
-                        dict(zip(kept, leaves[after:], strict=True)),
-                        arms["candidate"].told,
-                    )
+                self._measured_round(arms, order, number, kept, samples, on_output, seen)
                 number += 1
             if on_output is not None:
                 self._bounded(arms["candidate"], arms["reference"])
@@ -291,6 +243,62 @@ class PairedTimer:
         if on_output is not None:
             self._untouched()
         return samples
+
+    def _entered(
+        self, runners: Iterable[RunnerClient], kept: Mapping[str, Layout], checked: bool
+    ) -> Iterator[RunnerClient]:
+        """Start a series of timed calls in each runner; yield those that have begun."""
+        if checked:
+            self.board.restore_guards()
+        written = [self.board.tensors[i] for i in self.written]
+        if written:
+            # Runners on a GPU copy them, for calls before the timed one.
+            self.board.put(self.native.inputs)
+        tells = checked and self.native.spec_text != "*"
+        for runner in runners:
+            runner.enter(runner.returned or self._outputs(), kept, tells=tells, written=written)
+            yield runner
+
+    @staticmethod
+    def _enough(
+        samples: Samples, done: int, rounds: int, deadline: float, width: float | None
+    ) -> bool:
+        """Whether a series of `done` rounds ends; `width`: as soon as the ratio's standard error is below it."""
+        if done >= rounds:
+            return True
+        if done < MIN_ROUNDS or done % 2:
+            return False
+        if time.perf_counter() > deadline:
+            return True
+        settles = width is not None and done % MIN_ROUNDS == 0
+        return settles and is_settled(
+            samples.ms["reference"], samples.ms["candidate"], width or 0.0
+        )
+
+    def _measured_round(
+        self,
+        arms: Mapping[str, RunnerClient],
+        order: Sequence[str],
+        number: int,
+        kept: Mapping[str, Layout],
+        samples: Samples,
+        on_output: OnTimed | None,
+        seen: pc_sampling.SampledOwners | None,
+    ) -> None:
+        """Make one round, record its times and pass on the candidate's outputs; its draw ends with it."""
+        case = self.cases.fresh(number)
+        calls, leaves, left = self._round(arms, order, case, number, on_output is not None)
+        if seen is not None and calls["candidate"].inner_ms >= SHORT_MS:
+            for _ in range(LOOKS if seen.count >= ENOUGH_SEEN else 2 * LOOKS):
+                self._sampler.look(arms["candidate"], case, seen)
+        if number >= WARM_ROUNDS:
+            for name, call in calls.items():
+                samples.ms[name].append(max(call.inner_ms, 1e-6))
+                samples.gaps_ms[name].append(call.gap_ms)
+        if on_output is not None:
+            after = len(leaves) - len(kept)
+            buffers = dict(zip(kept, leaves[after:], strict=True))
+            on_output(case, [*leaves[:after], *left], buffers, arms["candidate"].told)
 
     def _bounded(self, candidate: RunnerClient, reference: RunnerClient) -> None:
         """Reject a candidate whose memory grows with every call."""
@@ -315,10 +323,11 @@ class PairedTimer:
         arms: Mapping[str, RunnerClient],
         order: Sequence[str],
         case: Case,
+        number: int,
         take: bool,
-        flush: bool,
     ) -> tuple[dict[str, TimedCall], list[torch.Tensor], list[torch.Tensor]]:
         """Make a call of each arm; return the candidate's outputs and final values of inputs that it writes."""
+        flush = number >= WARM_ROUNDS
         calls: dict[str, TimedCall] = {}
         left: list[torch.Tensor] = []
         found: list[torch.Tensor] = []
@@ -326,7 +335,11 @@ class PairedTimer:
             if take:  # of the others, too: work before a call must not depend on the arm
                 check_retained(self.cases, case, arms[name])
             calls[name], leaves = arms[name].time_call(
-                self.runner_seed(case), take, lambda: self._lay(case, flush)
+                self.runner_seed(case),
+                take,
+                lambda: self._lay(case, flush),
+                # Outputs are held for some calls: the draw is made again if they change, so that it need not be held as well.
+                again=lambda: self._lay(self.cases.fresh(number), flush),
             )
             if take:
                 changed = self.board.holds(case.inputs, but=self.written)
@@ -344,29 +357,11 @@ class PairedTimer:
         runner.enter(runner.returned or self._outputs())
         case = self.cases.fresh(0)
         call, _ = runner.time_call(self.runner_seed(case), False, lambda: self._lay(case))
-        self._within_ms = call.inner_ms
+        self._sampler.within_ms = call.inner_ms
         seen = pc_sampling.SampledOwners(runner.pid, home)
-        end = time.monotonic() + MOST_S
-        for _ in range(MOST_STANDS):
-            enough = seen.count >= ENOUGH_SEEN or seen.looks >= 2 * ENOUGH_SEEN
-            if enough or self._within_ms < SHORT_MS or time.monotonic() > end:
-                break
-            self._look(runner, case, seen)
+        self._sampler.look_often(runner, case, seen)
         runner.leave()
         return seen
-
-    def _look(self, runner: RunnerClient, case: Case, seen: pc_sampling.SampledOwners) -> None:
-        """Sample its threads inside a call that looks, from within, like a timed one until it is over."""
-        if runner.pause_in_call(
-            self.runner_seed(case),
-            random.random() * self._within_ms / 1e3,
-            lambda: self.board.put(case.inputs),
-        ):
-            seen.look()
-            self._within_ms *= LATER
-        else:
-            self._within_ms *= SOONER
-        runner.resume_call()
 
     def _lay(self, case: Case, flush: bool = True) -> None:
         self.board.put(case.inputs)
@@ -438,57 +433,6 @@ class PairedTimer:
 
 def _dense(tensor: torch.Tensor) -> Layout:
     return layout_of(torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
-
-
-class Flush:
-    """Evicts the last call's data from the caches.
-
-    A GPU's L2 is overwritten twice; a CPU's caches are read through by one thread per core, each with a separate part, unless the call
-    itself is far larger. The threads block afterwards, since an OpenMP team would spin for milliseconds into the next timed call.
-    """
-
-    def __init__(self, device: str, working_bytes: int):
-        self.cuda = device == "cuda"
-        self._parts: tuple[torch.Tensor, ...] = ()
-        if self.cuda:
-            size = 2 * torch.cuda.get_device_properties(0).L2_cache_size
-            self._parts = (torch.empty(size // 4, dtype=torch.int32, device="cuda"),)
-        elif working_bytes < 4 * last_level_cache_bytes():
-            cores = len(os.sched_getaffinity(0))
-            size = min(int(FLUSHED * last_level_cache_bytes()), MAX_FLUSH_BYTES)
-            self._parts = torch.zeros(size // 8, dtype=torch.int64).chunk(cores)
-            self._threads = ThreadPoolExecutor(
-                cores, initializer=torch.set_num_threads, initargs=(1,)
-            )
-            self._gate = threading.Barrier(len(self._parts))
-
-    def __call__(self) -> None:
-        if self.cuda:
-            self._parts[0].zero_()
-            torch.cuda.synchronize()
-        elif self._parts:
-            list(self._threads.map(self._read, self._parts))
-
-    def _read(self, part: torch.Tensor) -> None:
-        self._gate.wait()  # so that each core takes a part
-        half = part.nbytes // 2
-        process_memory.equal(
-            part.data_ptr(), part.data_ptr() + half, half
-        )  # reads both halves, in two thirds of the time of part.max()
-
-
-def last_level_cache_bytes() -> int:
-    """Return the size of this CPU's largest cache; 32 MiB if unknown."""
-    largest = 0
-    for index in range(5):
-        try:
-            with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size") as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1], 1)
-        largest = max(largest, int(text.rstrip("KM")) * unit)
-    return largest or 32 << 20
 
 
 __all__ = ["PairedTimer", "Flush", "Samples", "OutOfBoundsWrite", "last_level_cache_bytes"]

@@ -1,11 +1,13 @@
-"""Faults of a runner."""
+"""What a runner says of its outputs, and its faults."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from dvk.harness.transport.calls import MOST_LEAVES
-from dvk.harness.transport.lent_tensors import Layout, layout_claimed
+from dvk.harness.transport.lent_tensors import Layout, layout_claimed, layout_of
 from dvk.records import Status
 
 
@@ -77,3 +79,25 @@ def claimed_address(leaf: dict[str, Any]) -> int:
     if type(address := leaf["address"]) is not int:
         raise Interfered("it claims an impossible output")
     return address
+
+
+def outside(leaf: Any) -> dict[str, Any]:
+    """Return an output's layout and address."""
+    if not isinstance(leaf, torch.Tensor):
+        return {"value": leaf}
+    if leaf.layout is not torch.strided or leaf.is_meta:
+        layout = "meta" if leaf.is_meta else str(leaf.layout)
+        return {
+            "layout": layout,
+            "dtype": str(leaf.dtype).removeprefix("torch."),
+            "shape": list(leaf.shape),
+            "strides": [],
+            "device": leaf.device.type,
+            "address": 0,
+        }
+    return {
+        **layout_of(leaf),
+        "layout": "torch.strided",
+        "device": leaf.device.type,
+        "address": leaf.data_ptr(),
+    }
