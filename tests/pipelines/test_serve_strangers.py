@@ -187,7 +187,9 @@ def test_a_reference_reaches_no_more_than_a_candidate_on_a_gpu(
     reference = f"import os, socket\n{attack}\n{reference}"
     asked = {"tier": "search", "contract": contract}
     with JudgeService(config, 1, "cuda") as judging:
-        for number, kernel in enumerate(("triton_affine", "cuda_affine")):
+        # A plan cannot stand for a candidate that compiles an extension.
+        kernels = ("triton_affine", *(["cuda_affine"] if contract == "module" else []))
+        for number, kernel in enumerate(kernels):
             code = (FILES / "good" / f"{kernel}.py").read_text()
             result = answered(
                 judging,
