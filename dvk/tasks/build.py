@@ -244,7 +244,7 @@ def run_file(task: Task) -> ModuleType:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = (
             f", line {error.lineno}: {(error.text or '').strip()}"
-            if isinstance(error, SyntaxError)
+            if isinstance(error, SyntaxError) and error.lineno is not None
             else ""
         )
         said = error.msg if isinstance(error, SyntaxError) else str(error)
