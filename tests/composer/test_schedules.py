@@ -18,7 +18,8 @@ from dvk.records import Candidate
 from tests.composer.schedule_cases import CASES, kernels
 
 LISTED = Path(__file__).with_name("schedules.json")
-"""Case and back end → the printed schedules of each kernel; made by `listed` before schedules had types."""
+"""Case and back end → the printed schedules of each kernel; `python -m tests.composer.test_schedules` writes it after a change.
+"""
 PLAIN = ("pointwise", "row", "column")
 
 
@@ -101,3 +102,9 @@ def test_a_schedule_of_another_back_end_or_family_is_refused() -> None:
         )
     with pytest.raises(CannotCompose, match="runs pointwise kernels, not row"):
         codegen("triton").render(kernel, TritonFlat(block=64, warps=4))
+
+
+if __name__ == "__main__":
+    rows = [(key, value) for name in CASES for key, value in listed(name).items()]
+    text = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in rows)
+    LISTED.write_text("{\n" + text + "\n}\n")
