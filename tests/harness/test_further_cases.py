@@ -327,3 +327,19 @@ def test_small_retained_outputs_are_counted() -> None:
         call()
         reference.note(1 << 28, 2)
     assert "are still held" in str(growth(candidate, reference, 4, call))
+
+
+@pytest.mark.parametrize("seed", [6, 10])
+def test_a_number_is_given_with_the_other_sign_beside_other_arguments(seed: int) -> None:
+    """Zero, which the largest element's index does not bear, must not take the sign's place."""
+    body = "y = (x * s).softmax(-1); return torch.where(mask, y, 0.0), y.argmax(-1)"
+    inputs = "[torch.randn(32, 64), torch.rand(32, 64) > 0.2, 1.5]"
+    source = model(body, inputs, arguments="x, mask, s: float = 1.5")
+    cases = cases_of(source, seed=seed)
+
+    def of_size(m: nn.Module, x: torch.Tensor, mask: torch.Tensor, s: float) -> Any:
+        return m(x, mask, abs(s))
+
+    assert refusals(cases, lambda m, *args: m(*args)) == {}
+    assert refusals(cases, of_size)
+    assert any(case.args[2] < 0 for case in made(cases) if case.key.family == "edges")

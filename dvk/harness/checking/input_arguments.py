@@ -103,11 +103,15 @@ class Arguments:
         """Yield variations of a native call, with non-tensor changes in words; the boldest first, fewer at a time later."""
         chance = random.Random(seed)
         order = chance.sample(sorted(self.varied), len(self.varied))
-        for chosen in [order, order, *[[number] for number in order]]:
-            yield self._drawn(native, set(chosen), family, chance)
+        if (
+            family == EDGES
+        ):  # a number's sign before a tensor's edges: each may be what the reference does not bear
+            order.sort(key=lambda number: self.varied[number].make is not None)
+        for attempt, chosen in enumerate([order, order, *[[number] for number in order]]):
+            yield self._drawn(native, set(chosen), family, chance, attempt != 1)
 
     def _drawn(
-        self, native: InputDraw, chosen: set[int], family: str, chance: random.Random
+        self, native: InputDraw, chosen: set[int], family: str, chance: random.Random, negated: bool
     ) -> tuple[InputDraw, str]:
         leaves, told = list(pytree.tree_leaves((native.args, native.kwargs))), []
         for number in sorted(chosen):
@@ -124,7 +128,7 @@ class Arguments:
             )
             if other:
                 leaves[number] = chance.choice(
-                    _turned(leaf, one.values) if family == EDGES else one.values
+                    _turned(leaf, one.values, negated) if family == EDGES else one.values
                 )
                 told.append(f"{one.name}={_shown(leaves[number])}")
             elif one.make is not None:
@@ -262,14 +266,10 @@ def _others(
     return []
 
 
-def _turned(value: Any, others: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Those of the other values of a number that have not its sign; all where none is so."""
-    return (
-        tuple(
-            other for other in others if type(value) is type(other) is float and other * value <= 0
-        )
-        or others
-    )
+def _turned(value: Any, others: tuple[Any, ...], negated: bool) -> tuple[Any, ...]:
+    """Those of the other values of a number that have not its sign, without 0 if `negated`; all where none is so."""
+    turned = [o for o in others if type(value) is type(o) is float and o * value <= 0]
+    return tuple((negated and [o for o in turned if o != 0]) or turned) or others
 
 
 def _shown(value: Any) -> str:
