@@ -12,7 +12,7 @@ import argparse
 import io
 from pathlib import Path
 
-WIDTH, HEIGHT = 1200, 1250
+WIDTH, HEIGHT = 1200, 1225
 COLOURS = 128
 LIKE_A_BROWSER = f"""
 @page {{ size: {WIDTH}px {HEIGHT}px; margin: 0 }}
