@@ -1,7 +1,7 @@
 """What one line of PyTorch gives, as candidates beside those of a strategy: channels_last, torch.compile, replay as a CUDA graph.
 
 The strategy's first batch goes first: it shows whether anything can be judged. Then come the lines that cost nothing to prepare. Those of
-torch.compile are compiled once, in a process beside the search, where there are cores for it and the GPU does the work; each is judged once
+torch.compile are compiled once, in a process next to the search, where there are cores for it and the GPU does the work; each is judged once
 it is compiled. On a CPU compiling would disturb what is timed, so they take their turn in the second half of the budget.
 """
 
@@ -20,7 +20,7 @@ from dvk.search import Proposals, SearchProblem, Strategy
 COMPILE_S = 30.0
 """Least time for a line of torch.compile that is compiled while it is judged."""
 CORES = 4
-"""Cores from which on a compilation beside the search does not disturb it."""
+"""Cores from which on a compilation in parallel does not disturb it."""
 POLL_S = 0.2
 TUNED = "max-autotune-no-cudagraphs"
 WAITS_FOR: dict[str | None, str | None] = {

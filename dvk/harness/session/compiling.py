@@ -46,7 +46,7 @@ def with_time(candidate: Candidate, config: Config) -> Config:
 
 
 class Precompilation:
-    """A line that is compiled into the shared cache, in a process beside the search.
+    """A line that is compiled into the shared cache, in another process than the search.
 
     Raises:
         MachineError: no sandbox can be started.

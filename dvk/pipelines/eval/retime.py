@@ -36,7 +36,7 @@ def time_again(
     workers: int,
 ) -> Iterator[dict[str, Any]]:
     """Judge winners again: of every sample among several turns, and of every task among several samples; all, if claims or baselines are
-    requested: baselines are timed once, beside the winner.
+    requested: baselines are timed once, together with the winner.
 
     Args:
         known: verdicts of an earlier run; for a claim only earlier claims count.

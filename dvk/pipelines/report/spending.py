@@ -107,7 +107,7 @@ def proposer_lines(summary: Mapping[str, Any]) -> list[str]:
 
 
 WAYS = ("way", "median call", "over eager", "")
-"""Heads of the table of PyTorch's own lines beside the best of dvk's kernels."""
+"""Heads of the table of PyTorch's own lines next to the best of dvk's kernels."""
 
 
 def way_cells(row: Mapping[str, Any]) -> list[str]:
