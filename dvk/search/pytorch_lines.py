@@ -1,7 +1,7 @@
 """What one line of PyTorch gives, as candidates beside those of a strategy: channels_last, torch.compile, replay as a CUDA graph.
 
 The strategy's first batch goes first: it shows whether anything can be judged. Then come the lines that cost nothing to prepare. Those of
-torch.compile are compiled once, in a process next to the search, where there are cores for it and the GPU does the work; each is judged once
+torch.compile are compiled once, in another process, where there are cores for it and the GPU does the work; each is judged once
 it is compiled. On a CPU compiling would disturb what is timed, so they take their turn in the second half of the budget.
 """
 
