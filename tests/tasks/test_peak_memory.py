@@ -9,11 +9,15 @@ import pytest
 import torch
 
 from dvk import gpu_memory, machine, tasks
+from dvk.composer import CannotCompose, CapturedGraph, capture
+from dvk.composer.capture.batch import capture_many
+from dvk.config import Limits
 from dvk.errors import MachineError, TaskError
 from dvk.gpu_memory import GpuMemory, Grant
 from dvk.records import Task
 from dvk.tasks import loading
 from dvk.tasks.peak_memory import LiveBytes, peak_bytes
+from dvk.tasks.sizes import bytes_to_run
 
 GIB = 1 << 30
 LARGE = """
@@ -115,3 +119,24 @@ def test_a_file_that_finds_the_memory_taken_is_examined_again_alone(
     with pytest.raises(TaskError, match="^CUDA out of memory"):
         tasks.load(str(tmp_path / "large.py"), device="cuda")
     assert alone == [False, True]
+
+
+@pytest.mark.slow
+def test_a_capture_that_must_run_on_a_gpu_waits_for_room_and_others_ask_nothing(
+    tmp_path: Path, asked: list[int | None]
+) -> None:
+    (tmp_path / "small.py").write_text(LARGE.replace("1 << 20", "64"))
+    (tmp_path / "placed.py").write_text(f"PLACE = 'cuda'\n{LARGE.replace('1 << 20', '64')}")
+    files = [tasks.unexamined(str(tmp_path / f"{name}.py")) for name in ("small", "placed")]
+    wanted = [one.model_copy(update={"device": "cuda", "peak_bytes": GIB}) for one in files]
+    fake, real = (found for _, found in capture_many(wanted))
+    assert isinstance(fake, CapturedGraph) and isinstance(real, CannotCompose)
+    assert asked == [bytes_to_run(GIB)]
+    with pytest.raises(CannotCompose):
+        capture(wanted[0], Limits())
+    assert asked == [bytes_to_run(GIB)] * 2
+    short = f"raise RuntimeError('CUDA out of memory. Tried to allocate 9 GiB')\n{wanted[1].source}"
+    (cannot,) = (
+        found for _, found in capture_many([wanted[1].model_copy(update={"source": short})])
+    )
+    assert isinstance(cannot, CannotCompose) and asked[2:] == [bytes_to_run(GIB), None]

@@ -25,11 +25,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from dvk import aten
+from dvk import aten, gpu_memory
 from dvk.composer.capture.export import (
     CannotCompose,
     CapturedGraph,
     build_reply,
+    capture_on,
     error_of_death,
     trace,
     trace_call,
@@ -58,20 +59,38 @@ def capture_many(
         num_workers: concurrent children.
         per_child: captures per child; a child starts with some seconds of imports and answers after its last capture.
     """
-    requests = ({"task": task.model_dump(mode="json")} for task in tasks)
+    on_gpu: dict[int, Task] = {}
+
+    def requested() -> Iterator[dict[str, Any]]:
+        for index, task in enumerate(tasks):
+            if task.device == "cuda":
+                on_gpu[index] = task
+            yield {"task": task.model_dump(mode="json")}
+
     for index, answer in each(
         "dvk.composer.capture.batch:child",
-        requests,
+        requested(),
         limits,
         per_child=per_child,
         num_workers=num_workers,
     ):
+        task = on_gpu.pop(index, None)
         if isinstance(answer, Death):
             yield index, CannotCompose(error_of_death(answer))
+        elif task is not None and gpu_memory.was_short(answer.get("cannot")):
+            yield index, _alone(task, limits)
         elif "cannot" in answer:
             yield index, CannotCompose(answer["cannot"], answer.get("traceback", ""))
         else:
             yield index, CapturedGraph.model_validate(answer["captured"])
+
+
+def _alone(task: Task, limits: Limits) -> CapturedGraph | CannotCompose:
+    """The graph of a task that found the memory of its GPU taken."""
+    try:
+        return capture_on(task, limits, None)
+    except CannotCompose as error:
+        return error
 
 
 # ---------------------------------------------------------------- child side

@@ -40,7 +40,17 @@ def capture(task: Task, limits: Limits) -> CapturedGraph:
         CannotCompose: the module is outside what can be captured.
         MachineError: the child could not be started.
     """
-    with gpu_memory.environment(task.device, bytes_to_run(task.peak_bytes)) as env:
+    try:
+        return capture_on(task, limits, bytes_to_run(task.peak_bytes))
+    except CannotCompose as error:
+        if task.device != "cuda" or not gpu_memory.was_short(str(error)):
+            raise
+    return capture_on(task, limits, None)
+
+
+def capture_on(task: Task, limits: Limits, need: int | None) -> CapturedGraph:
+    """As `capture`, where `need` bytes of GPU memory are free; None: alone on a GPU."""
+    with gpu_memory.environment(task.device, need) as env:
         answer = call(
             "dvk.composer.capture.export:child",
             {"task": task.model_dump(mode="json")},
