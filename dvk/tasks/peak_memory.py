@@ -7,8 +7,10 @@ A module that does not run on meta tensors (a value that decides, a numpy detour
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -19,6 +21,12 @@ from dvk.records import Task
 from dvk.tasks.build import build
 
 SEED = 0
+LIMIT_S = 3.0
+"""Time for one call: recurrent layers take many steps on meta tensors. What was alive until then is the estimate."""
+
+
+class TookLong(Exception):
+    """The call did not end within `LIMIT_S`."""
 
 
 class LiveBytes(TorchDispatchMode):
@@ -31,6 +39,7 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.now = self.most = 0
+        self._end = time.monotonic() + LIMIT_S
         self._holders: dict[int, tuple[int, int]] = {}
         """Storage → its bytes, and the number of tensors on it."""
         self._seen: set[int] = set()
@@ -38,6 +47,8 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        if time.monotonic() > self._end:
+            raise TookLong
         result = function(*args, **(kwargs or {}))
         self.count(tree_leaves(result))
         return result
@@ -76,9 +87,8 @@ def peak_bytes(task: Task) -> int | None:
             live = LiveBytes()
             live.count([*built.model.parameters(), *built.model.buffers()])
             live.count(tree_leaves((args, kwargs)))
-            with live:
-                output = built.model(*args, **kwargs)
-            del output
+            with live, suppress(TookLong):
+                built.model(*args, **kwargs)
     except (Exception, SystemExit):  # noqa: BLE001 - the user's code may raise anything; the real call reports it
         return None
     return live.most

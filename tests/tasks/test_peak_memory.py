@@ -15,7 +15,7 @@ from dvk.config import Limits
 from dvk.errors import MachineError, TaskError
 from dvk.gpu_memory import GpuMemory, Grant
 from dvk.records import Task
-from dvk.tasks import loading
+from dvk.tasks import loading, peak_memory
 from dvk.tasks.peak_memory import LiveBytes, peak_bytes
 from dvk.tasks.sizes import bytes_to_run
 
@@ -67,6 +67,16 @@ def test_views_are_counted_once_and_what_is_freed_no_more(
     assert round(live.most / GIB) == peak and live.now == 4 * GIB
     del x
     assert live.now == 0
+
+
+def test_a_call_of_many_steps_is_estimated_by_its_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peak_memory, "LIMIT_S", 0.2)
+    loop = "for _ in range(1 << 40):\n            y = x + 1\n        return torch.softmax"
+    (tmp_path / "loop.py").write_text(LARGE.replace("return torch.softmax", loop))
+    peak = peak_bytes(tasks.unexamined(str(tmp_path / "loop.py")))
+    assert peak is not None and round(peak / GIB) == 12
 
 
 def test_what_decides_by_values_has_no_estimate(tmp_path: Path) -> None:
