@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import gc
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from torch import nn
 
 from dvk.harness.checking.input_families import ARGUED, NONFINITE
 from dvk.harness.processes.weight_rewrites import WAYS, all_ways, rewrite
-from dvk.harness.supervision.memory_growth import Footprint, growth
+from dvk.harness.supervision.memory_growth import Footprint, Outputs, growth
+from dvk.harness.transport.calls import describe
 from tests.harness.problems import cases_of, made, model, refusals
 
 INF = float("inf")
@@ -327,6 +330,22 @@ def test_small_retained_outputs_are_counted() -> None:
         call()
         reference.note(1 << 28, 2)
     assert "are still held" in str(growth(candidate, reference, 4, call))
+
+
+Pair = collections.namedtuple("Pair", ("first", "rest"))
+
+
+@pytest.mark.parametrize("wrap", [lambda t: (t, [t + 1]), lambda t: {"k": t}, lambda t: Pair(t, 1)])
+def test_structured_outputs_are_not_retained_by_looking_at_them(wrap: Any) -> None:
+    """While the collector rests; a candidate's own growth would pass for the judge's."""
+    outputs = Outputs()
+    gc.disable()
+    try:
+        for _ in range(5):
+            outputs.add(describe(wrap(torch.randn(8)))[0])
+    finally:
+        gc.enable()
+    assert outputs.count() == 0
 
 
 @pytest.mark.parametrize("seed", [6, 10])

@@ -249,16 +249,24 @@ def _text(value: Any, path: str, leaves: list[Any], names: list[str]) -> str:
 
 def _children(value: Any) -> list[tuple[str, str, Any]] | None:
     """Yield (step of the path, label in the text, child) of one level, dictionaries in the order of their keys; None for a leaf."""
+    # pytree's walk leaves a reference cycle, which keeps the tensors of every call while the collector rests.
+    if type(value) in (list, tuple):
+        return [(str(place), "", child) for place, child in enumerate(value)]
+    if type(value) is dict:
+        listed = [(str(key), repr(str(key)), child) for key, child in value.items()]
+        return sorted(listed, key=lambda entry: entry[0])
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(name, repr(name), getattr(value, name)) for name in value._fields]
     if dataclasses.is_dataclass(value):
         take_apart_kinds(value)
     found, spec = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
     if spec.is_leaf():
         return None
     named: Iterator[tuple[str, Any]] = ((_step(path[0]), child) for path, child in found)
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+    if isinstance(value, (list, tuple)):
         return [(step, "", child) for step, child in named]
-    listed = [(step, repr(step), child) for step, child in named]
-    return sorted(listed, key=lambda entry: entry[0]) if isinstance(value, dict) else listed
+    entries = [(step, repr(step), child) for step, child in named]
+    return sorted(entries, key=lambda entry: entry[0]) if isinstance(value, dict) else entries
 
 
 def _step(key: Any) -> str:
