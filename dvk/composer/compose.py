@@ -12,7 +12,7 @@ from functools import partial
 from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.codegen.base import Codegen, KernelSet, codegen
-from dvk.composer.dropin import forward, layouts, source_file
+from dvk.composer.dropin import facts, forward, layouts, source_file
 from dvk.composer.fusion import matmul_rules
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
@@ -267,7 +267,7 @@ def join(
 class _Programs:
     """The host programs of the parts of one drop-in, and what they ask of its kernels."""
 
-    fused: list[source_file.Fused] = field(default_factory=list)
+    fused: list[facts.Fused] = field(default_factory=list)
     inplace: dict[str, dict[int, int]] = field(default_factory=dict)
     """Kernel name → output index → index of the input that it overwrites."""
     recurrences: forward.Recurrences = field(default_factory=dict)
@@ -305,7 +305,7 @@ class _Programs:
         program = host.program()
         self.inplace |= program.inplace
         replayed = "cuda_graph" in recipes_of and part.task.device == "cuda"
-        self.fused.append(source_file.Fused(part.captured, program, replayed))
+        self.fused.append(facts.Fused(part.captured, program, replayed))
 
 
 def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:

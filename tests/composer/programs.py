@@ -29,7 +29,7 @@ from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Bound, Kernel
 from dvk.composer.ir.schedules.cpp import CppSchedule
 from dvk.composer.lowering.convolution import PRODUCTS
-from dvk.composer.runtime import guards
+from dvk.composer.runtime import cpp_load, guards
 from dvk.composer.runtime.finite import dvk_finite
 from dvk.composer.runtime.rebuild import dvk_made, dvk_named
 from dvk.records import Candidate, Graph, Task
@@ -193,7 +193,7 @@ def _library(programs: list[Program]) -> Any:
     if not any(p.functions for p in programs):
         return None
     kernels = [k for p in programs for k in p.kernels]
-    library = guards.dvk_compile(
+    library = cpp_load.dvk_compile(
         cpp.prelude(kernels) + "\n".join(p.cpp for p in programs), cpp.FLAGS
     )
     assert library is not None, "these tests need a C++ compiler"

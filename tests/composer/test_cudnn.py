@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from dvk.composer import applicable
-from dvk.composer.runtime.guards import dvk_convolution
+from dvk.composer.runtime.convolution import dvk_convolution
 from tests.composer.programs import capture, drop_in
 
 randn = torch.randn

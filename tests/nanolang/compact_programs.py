@@ -19,7 +19,7 @@ from torch import nn
 
 from dvk.composer.capture.export import CapturedGraph, trace_module
 from dvk.composer.codegen import cpp
-from dvk.composer.runtime import guards, nano
+from dvk.composer.runtime import cpp_load, guards, nano
 from dvk.nanolang import frame
 from dvk.nanolang.listing.symbolic import Names
 from dvk.nanolang.text.assemble import assemble, tree_names
@@ -98,7 +98,7 @@ def compiled(texts: Iterable[CppText]) -> list[CppText]:
 
     def library(part: list[CppText]) -> Any:
         return (
-            guards.dvk_compile(prelude + "\n".join(t.native for t in part), cpp.FLAGS)
+            cpp_load.dvk_compile(prelude + "\n".join(t.native for t in part), cpp.FLAGS)
             if part
             else None
         )

@@ -101,7 +101,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
         monkeypatch.setattr(session, "open_session", court)
         config = Config()
         config = config.model_copy(
-            update={"optimize": config.optimize.model_copy(update={"budget_s": budget_s})}
+            update={
+                "optimize": config.optimize.model_copy(
+                    update={"budget_s": budget_s, "own_kernels": True}
+                )
+            }
         )
         request = OptimizeRequest(
             spec=str(tmp_path / "model.py"),

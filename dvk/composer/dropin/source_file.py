@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 import dvk
-from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.dropin import replacing
-from dvk.composer.dropin.forward import ForwardProgram, held_name, parameter
+from dvk.composer.dropin.facts import Fused, Held, facts, held_by, keyed
+from dvk.composer.dropin.forward import held_name, parameter
 from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import touched
@@ -58,35 +56,6 @@ LINE = "# " + "=" * 98
 PARTS = "# Statements of functions above that are left to PyTorch, as functions."
 
 
-@dataclass(frozen=True)
-class Fused:
-    """A program and the call that it was made for."""
-
-    captured: CapturedGraph
-    program: ForwardProgram
-    graph_replay: bool = False
-    """Run it through a captured CUDA graph."""
-
-    @property
-    def inputs(self) -> list[Node]:
-        """The tensors of the call."""
-        return [n for n in self.captured.graph.nodes if n.op == "input"]
-
-    @property
-    def arguments(self) -> list[str]:
-        """All arguments of the call, by their names in generated text."""
-        return [parameter(name) for name in self.captured.arguments]
-
-    @property
-    def takes(self) -> list[str]:
-        """Parameters of the program: the arguments, or their tensors if some are nested."""
-        return (
-            [parameter(str(n.target)) for n in self.inputs]
-            if self.captured.structure
-            else self.arguments
-        )
-
-
 def write(
     task: Task,
     fused: Sequence[Fused],
@@ -109,8 +78,7 @@ def write(
     Raises:
         CannotCompose: the programs belong to different modules.
     """
-    held, is_module = _held(fused), task.kind == "module"
-    facts = _facts(task, fused, held)
+    held, is_module = held_by(fused), task.kind == "module"
     original = "super().forward(*args, **kwargs)" if is_module else f"{OWNER}(*args, **kwargs)"
     arguments = max((one.captured.arguments for one in fused), key=len)
     derived = dict.fromkeys(line for one in fused for line in one.program.derived)
@@ -143,21 +111,7 @@ dvk_fused = ModelNew'''
         )
         if part.strip()
     )
-    last = f'''\
-class ModelNew(dvk_fused, dvk_guarded{f", {OWNER}" if is_module else ""}):
-    """{task.entry}, {whom}; falls back to the original where no fused program fits."""
-
-{textwrap.indent(chr(10).join(facts), "    ")}
-
-    def _dvk_now(self, *tensors):
-        # The module is what the programs were made for, and the call an ordinary one that wants no gradients.
-        ready = self.__dict__.get("_dvk_ready")
-        if not ready and (ready is False or not self._dvk_again()):
-            return False
-        return (
-{textwrap.indent(_conditions(task, fused, bool(held)), " " * 12)}
-        )
-{_loading(load)}'''
+    last = _last(task, fused, held, whom, load)
     hook = (
         "from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n"
         "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))"
@@ -178,6 +132,27 @@ class ModelNew(dvk_fused, dvk_guarded{f", {OWNER}" if is_module else ""}):
     )
     parts = {name: text for one in fused for name, text in one.captured.parts.items()}
     return _together(task, title, parts, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
+
+
+def _last(task: Task, fused: Sequence[Fused], held: Held, whom: str, load: Sequence[str]) -> str:
+    """The class at the end of the file, which combines the program, the guards and the original."""
+    lines = facts(task, fused, held)
+    original = f", {OWNER}" if task.kind == "module" else ""
+    return f'''\
+class ModelNew(dvk_fused, dvk_guarded{original}):
+    """{task.entry}, {whom}; falls back to the original where no fused program fits."""
+
+{textwrap.indent(chr(10).join(lines), "    ")}
+
+    def _dvk_now(self, *tensors):
+        # The module is what the programs were made for, and the call an ordinary one that wants no gradients.
+        ready = self.__dict__.get("_dvk_ready")
+        if not ready and (ready is False or not self._dvk_again()):
+            return False
+        return (
+{textwrap.indent(_conditions(task, fused, bool(held)), " " * 12)}
+        )
+{_loading(load)}'''
 
 
 def unchanged(task: Task, title: str) -> str:
@@ -251,75 +226,11 @@ def _globals(fused: Sequence[Fused], kept: bool) -> str:
     )
 
 
-def _facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
-    """The calls that the programs were made for, in the form that `guards.dvk_guarded` reads.
-
-    Raises:
-        CannotCompose: the programs belong to different modules.
-    """
-    (config, *others) = {one.captured.config_hash: None for one in fused}
-    if others:
-        raise CannotCompose("the module differs for other inputs")
-    (left, *_) = {one.captured.left: None for one in fused}
-    (free, *_) = {one.captured.free: None for one in fused}
-    layouts = [
-        f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})"
-        for one in fused
-        for key, node in _keyed(one.program.weights)
-        if id(node) in {id(node) for node in one.program.guarded}
-    ]
-    layouts = list(dict.fromkeys(layouts))
-    facts = {
-        "config": repr(config) if task.kind == "module" else "",
-        "apart": repr(left) if left else "",
-        "free": repr(free) if free else "",
-        "modes": repr(_modes(fused) or ""),
-        "calls": repr(
-            {key: place for one in fused for key, place in one.program.left.items()} or ""
-        ),
-        "paths": repr(tuple(path for path, _ in held)) if held else "",
-        "layouts": "(\n    " + ",\n    ".join(layouts) + ",\n)" if layouts else "",
-        "writes": repr(_writes(fused, held) or ""),
-    }
-    return [
-        f"_dvk_{name} = {value}" for name, value in facts.items() if value not in ("", "''")
-    ] or ["pass"]
-
-
-def _writes(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:
-    """Positions of the weights that some program writes."""
-    return tuple(
-        sorted(
-            {
-                held[key]
-                for one in fused
-                for changed in (touched(one.captured.graph.nodes),)
-                for key, node in _keyed(one.program.weights)
-                if node.name in changed
-            }
-        )
-    )
-
-
 def _loading(load: Sequence[str]) -> str:
     lines = "\n".join(
         ["@staticmethod", "def _dvk_load():", *(f"    {line}" for line in load), "    return True"]
     )
     return f"\n{textwrap.indent(lines, '    ')}\n" if load else ""
-
-
-def _modes(fused: Sequence[Fused]) -> dict[str, bool]:
-    """The modes that the programs depend on, by path.
-
-    Raises:
-        CannotCompose: two programs depend on different modes of one module.
-    """
-    result: dict[str, bool] = {}
-    for one in fused:
-        for path, mode in one.captured.modes.items():
-            if result.setdefault(path, mode) != mode:
-                raise CannotCompose("the module's mode differs for other inputs")
-    return result
 
 
 # ---------------------------------------------------------------- what there is one of for each program
@@ -404,7 +315,7 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
 
 def _run(number: int, one: Fused, held: Held) -> str:
     """The method that runs the program."""
-    own = {key: held_name(node) for key, node in _keyed(one.program.weights)}
+    own = {key: held_name(node) for key, node in keyed(one.program.weights)}
     bound = ", ".join(own.get(key, "_") for key in held)
     renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
     unpack = (
@@ -419,22 +330,6 @@ def _run(number: int, one: Fused, held: Held) -> str:
 
 
 # ---------------------------------------------------------------- what all programs share
-
-Held = dict[tuple[str, int], int]
-"""Map the path of a weight, and its index among one program's values of that path, to its index in `_dvk_weights`."""
-
-
-def _keyed(weights: Sequence[Node]) -> Iterator[tuple[tuple[str, int], Node]]:
-    seen: Counter[str] = Counter()
-    for node in weights:
-        path = str(node.target)
-        yield (path, seen[path]), node
-        seen[path] += 1
-
-
-def _held(fused: Sequence[Fused]) -> Held:
-    keys = dict.fromkeys(key for one in fused for key, _ in _keyed(one.program.weights))
-    return {key: position for position, key in enumerate(keys)}
 
 
 def _conditions(task: Task, fused: Sequence[Fused], has_weights: bool) -> str:

@@ -113,6 +113,24 @@ def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
     return image
 
 
+def dvk_cuda_entry(
+    driver: Any, source: str, name: str, flags: tuple, device: int, aligned: bool
+) -> Any:
+    """A kernel's function on a device, loaded into the current context.
+
+    Raises:
+        RuntimeError: NVRTC or the driver refused.
+    """
+    capability = torch.cuda.get_device_capability(device)
+    image = dvk_cubin(source, (*flags, f"-DDVK_ALIGNED={int(aligned)}"), capability)
+    module, entry = ctypes.c_void_p(), ctypes.c_void_p()
+    status = driver.cuModuleLoadData(ctypes.byref(module), image)
+    status = status or driver.cuModuleGetFunction(ctypes.byref(entry), module, name.encode())
+    if status:
+        raise RuntimeError(f"the CUDA driver refused the kernel {name}: error {status}")
+    return entry
+
+
 def dvk_cuda_kernel(
     source: str, name: str, grid: int, threads: int, flags: tuple
 ) -> Callable[..., None]:
@@ -145,19 +163,8 @@ def dvk_cuda_kernel(
             driver.cuDevicePrimaryCtxRetain(ctypes.byref(primary), device)
             driver.cuCtxSetCurrent(primary)
         if (device, aligned) not in functions:
-            image = dvk_cubin(
-                source,
-                (*flags, f"-DDVK_ALIGNED={int(aligned)}"),
-                torch.cuda.get_device_capability(device),
-            )
-            module, entry = ctypes.c_void_p(), ctypes.c_void_p()
-            status = driver.cuModuleLoadData(ctypes.byref(module), image)
-            status = status or driver.cuModuleGetFunction(
-                ctypes.byref(entry), module, name.encode()
-            )
-            if status:
-                raise RuntimeError(f"the CUDA driver refused the kernel {name}: error {status}")
-            functions[device, aligned] = entry
+            made = dvk_cuda_entry(driver, source, name, flags, device, aligned)
+            functions[device, aligned] = made
         return functions[device, aligned]
 
     def launch(*tensors: torch.Tensor) -> None:

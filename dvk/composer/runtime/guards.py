@@ -6,15 +6,8 @@ functions.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +23,66 @@ dvk_memory: set[int] = set()
 """Addresses of bound memory."""
 
 
+def dvk_type_name(tensor: torch.Tensor) -> str:
+    """The name of a tensor's type; stand-ins of a recorder count as plain."""
+    plain = "Parameter" if isinstance(tensor, torch.nn.Parameter) else "Tensor"
+    return plain if type(tensor) in dvk_tensors else type(tensor).__name__
+
+
+def dvk_described(value: object, depth: int) -> str:
+    """An attribute as text: plain values, small tensors, containers, and what functions hold."""
+    if value is None or isinstance(
+        value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+    ):
+        return repr(value)
+    if isinstance(value, torch.nn.Parameter) or depth > 8:
+        return (
+            dvk_type_name(value) if isinstance(value, torch.nn.Parameter) else type(value).__name__
+        )
+    if isinstance(value, torch.Tensor):
+        # A tensor other than a buffer may have become part of the graph if it is small.
+        few = (
+            value.tolist()
+            if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized
+            else ""
+        )
+        return f"{tuple(value.shape)} {value.dtype} {few}"
+    if isinstance(value, torch.nn.Module):
+        return type(value).__qualname__
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join(
+                f"{dvk_described(k, depth + 1)}: {dvk_described(v, depth + 1)}"
+                for k, v in value.items()
+            )
+            + "}"
+        )
+    if isinstance(value, (list, tuple)):
+        return (
+            type(value).__name__ + "(" + ", ".join(dvk_described(v, depth + 1) for v in value) + ")"
+        )
+    if isinstance(value, (set, frozenset)):
+        return "{" + ", ".join(sorted(dvk_described(v, depth + 1) for v in value)) + "}"
+    name = getattr(value, "__qualname__", None) or type(value).__qualname__
+    code = getattr(value, "__code__", None)
+    held = [
+        getattr(value, "__self__", None),
+        {} if isinstance(value, type) else dict(getattr(value, "__dict__", {})),
+    ]
+    if code is not None:
+        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+        consts = [c for c in code.co_consts if isinstance(c, (bool, int, float, str))]
+        held += [
+            code.co_names,
+            consts,
+            cells,
+            getattr(value, "__defaults__", None),
+            getattr(value, "__kwdefaults__", None),
+        ]
+    return name + dvk_described(held, depth + 1)
+
+
 def dvk_config(
     module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[str, ...] = ()
 ) -> str:
@@ -39,59 +92,6 @@ def dvk_config(
     """
     internal = vars(torch.nn.Module())
 
-    def name_of(tensor: torch.Tensor) -> str:
-        plain = "Parameter" if isinstance(tensor, torch.nn.Parameter) else "Tensor"
-        return plain if type(tensor) in dvk_tensors else type(tensor).__name__
-
-    def describe(value: object, depth: int) -> str:
-        if value is None or isinstance(
-            value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
-        ):
-            return repr(value)
-        if isinstance(value, torch.nn.Parameter) or depth > 8:
-            return name_of(value) if isinstance(value, torch.nn.Parameter) else type(value).__name__
-        if isinstance(value, torch.Tensor):
-            # A tensor other than a buffer may have become part of the graph if it is small.
-            few = (
-                value.tolist()
-                if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized
-                else ""
-            )
-            return f"{tuple(value.shape)} {value.dtype} {few}"
-        if isinstance(value, torch.nn.Module):
-            return type(value).__qualname__
-        if isinstance(value, dict):
-            return (
-                "{"
-                + ", ".join(
-                    f"{describe(k, depth + 1)}: {describe(v, depth + 1)}" for k, v in value.items()
-                )
-                + "}"
-            )
-        if isinstance(value, (list, tuple)):
-            return (
-                type(value).__name__ + "(" + ", ".join(describe(v, depth + 1) for v in value) + ")"
-            )
-        if isinstance(value, (set, frozenset)):
-            return "{" + ", ".join(sorted(describe(v, depth + 1) for v in value)) + "}"
-        name = getattr(value, "__qualname__", None) or type(value).__qualname__
-        code = getattr(value, "__code__", None)
-        held = [
-            getattr(value, "__self__", None),
-            {} if isinstance(value, type) else dict(getattr(value, "__dict__", {})),
-        ]
-        if code is not None:
-            cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-            consts = [c for c in code.co_consts if isinstance(c, (bool, int, float, str))]
-            held += [
-                code.co_names,
-                consts,
-                cells,
-                getattr(value, "__defaults__", None),
-                getattr(value, "__kwdefaults__", None),
-            ]
-        return name + describe(held, depth + 1)
-
     parts = []
     for path, child in module.named_modules():
         kind = (
@@ -100,7 +100,7 @@ def dvk_config(
         parts.append(f"{path}:{kind}")
         whole = not any(f"{path}.".startswith(f"{one}.") for one in left)
         parts.extend(
-            f"{key}={describe(value, 0)}"
+            f"{key}={dvk_described(value, 0)}"
             for key, value in sorted(vars(child).items())
             if whole
             and key not in internal
@@ -109,7 +109,7 @@ def dvk_config(
         )
         for held in (child._parameters, child._buffers) if whole else ():
             parts.extend(
-                f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{name_of(t)}"
+                f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{dvk_type_name(t)}"
                 for key, t in held.items()
                 if t is not None and f"{path}.{key}" not in free
             )
@@ -336,63 +336,6 @@ class dvk_guarded(torch.nn.Module):
         return {key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}
 
 
-def dvk_loaded(load: Callable[..., Any], *given: Any) -> Any:
-    """Result of `load`; None, with a warning, if it fails.
-
-    Raises:
-        RuntimeError: it fails, and $DVK_STRICT is set. So does OSError.
-    """
-    try:
-        made = load(*given)
-    except (RuntimeError, OSError) as error:
-        if os.environ.get("DVK_STRICT"):
-            raise
-        warnings.warn(f"running the original computation: {error}")  # noqa: B028
-        return None
-    if made is None:
-        warnings.warn("no C++ compiler found (g++ or $CXX): running the original computation")  # noqa: B028
-    return made
-
-
-def dvk_compile(source: str, flags: tuple[str, ...]) -> ctypes.CDLL | None:
-    """Compile C++ once per machine and load it; None without a compiler.
-
-    Raises:
-        RuntimeError: the compiler refused the source.
-        OSError: $CXX cannot be run, or the library cannot be loaded.
-    """
-    command = shlex.split(os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or "")
-    if not command:
-        return None
-    with open("/proc/cpuinfo" if os.path.exists("/proc/cpuinfo") else os.devnull) as file:
-        cpu = next((line for line in file if line.startswith(("flags", "Features"))), "")
-    key = hashlib.sha256("\0".join([source, *command, *flags, cpu]).encode()).hexdigest()[:24]
-    folder = os.environ.get("DVK_CACHE") or os.path.join(
-        tempfile.gettempdir(), f"dvk-{os.getuid()}"
-    )
-    folder = os.path.join(folder, "cpp")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    if os.stat(folder).st_uid != os.getuid():
-        # Never load a file that another user may have put there.
-        folder = tempfile.mkdtemp(prefix="dvk-")
-    path = os.path.join(folder, key + ".so")
-    if not os.path.exists(path):
-        handle, aside = tempfile.mkstemp(suffix=".so", dir=folder)
-        os.close(handle)
-        done = subprocess.run(
-            [*command, "-x", "c++", "-", "-o", aside, *flags],
-            input=source.encode(),
-            capture_output=True,
-        )
-        if done.returncode:
-            os.unlink(aside)
-            raise RuntimeError(
-                "the C++ compiler failed:\n" + done.stderr.decode(errors="replace")[:4000]
-            )
-        os.replace(aside, path)
-    return ctypes.CDLL(path)
-
-
 def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
     """The weights, and the tensors derived from them: empty once one of them is written or replaced. Nothing is derived from those
     that the programs write.
@@ -501,31 +444,3 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
     torch._foreach_copy_(tensors, [t for t in inputs if isinstance(t, torch.Tensor)])
     graph.replay()
     return result.clone() if isinstance(result, torch.Tensor) else copies(result)
-
-
-def dvk_convolution(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    more: list[int],
-    groups: int,
-) -> torch.Tensor:
-    """A convolution by the algorithm that cuDNN measured to be the fastest when it first saw these shapes."""
-    cudnn: Any = torch.backends.cudnn
-    try:
-        tf32 = cudnn.allow_tf32
-    except RuntimeError:  # the flags that came after it were set
-        tf32 = cudnn.conv.fp32_precision == "tf32"
-    by = (
-        True,
-        cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
-        cudnn.enabled,
-        tf32,
-    )
-    return torch._convolution(
-        x, weight, bias, stride, padding, dilation, transposed, more, groups, *by
-    )

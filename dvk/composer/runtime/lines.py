@@ -167,7 +167,7 @@ def dvk_started(module: Any, args: tuple, kwargs: dict) -> Any:
             if module._dvk_run == "compile":
                 dvk_first_call(module, held, args, kwargs)
         return held
-    except Exception as error:
+    except Exception as error:  # compilers raise anything
         if os.environ.get("DVK_STRICT"):
             raise
         text = f"{type(error).__name__}: {error}".partition("\n")[0]

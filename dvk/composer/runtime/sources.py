@@ -15,6 +15,8 @@ from pathlib import Path
 
 FILES = (
     "guards.py",
+    "cpp_load.py",
+    "convolution.py",
     "rebuild.py",
     "finite.py",
     "cuda_launch.py",

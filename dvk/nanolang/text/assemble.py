@@ -19,7 +19,7 @@ from typing import Any
 from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.triton import LAUNCHER, scalar
-from dvk.composer.dropin import source_file
+from dvk.composer.dropin import facts, source_file
 from dvk.composer.dropin.forward import ForwardProgram, held_name, parameter
 from dvk.composer.dropin.namespace import names_bound_by
 from dvk.composer.ir import structures
@@ -89,7 +89,7 @@ def assemble(
         numbers = ", ".join(f"{name(n)!r}: {v}" for n, v in sizes.items())
         runtime = f"{LAUNCHER}\n\ndvk_program = dvk_sized({name('run')}, {{{numbers}}})"
     title = title or "compact text"
-    fused = source_file.Fused(captured, program, replay)
+    fused = facts.Fused(captured, program, replay)
     source = source_file.write(
         task, [fused], kernels=body, runtime=runtime, load=load, title=title, header=header
     )

@@ -1,0 +1,121 @@
+"""What the programs of a drop-in were made for: calls, weights, modes, in the form that its guards read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dvk.composer.capture.export import CannotCompose, CapturedGraph
+from dvk.composer.dropin.forward import ForwardProgram, parameter
+from dvk.composer.ir.effects import touched
+from dvk.records import Node, Task
+
+Held = dict[tuple[str, int], int]
+"""Map the path of a weight, and its index among one program's values of that path, to its index in `_dvk_weights`."""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A program and the call that it was made for."""
+
+    captured: CapturedGraph
+    program: ForwardProgram
+    graph_replay: bool = False
+    """Run it through a captured CUDA graph."""
+
+    @property
+    def inputs(self) -> list[Node]:
+        """The tensors of the call."""
+        return [n for n in self.captured.graph.nodes if n.op == "input"]
+
+    @property
+    def arguments(self) -> list[str]:
+        """All arguments of the call, by their names in generated text."""
+        return [parameter(name) for name in self.captured.arguments]
+
+    @property
+    def takes(self) -> list[str]:
+        """Parameters of the program: the arguments, or their tensors if some are nested."""
+        return (
+            [parameter(str(n.target)) for n in self.inputs]
+            if self.captured.structure
+            else self.arguments
+        )
+
+
+def keyed(weights: Sequence[Node]) -> Iterator[tuple[tuple[str, int], Node]]:
+    seen: Counter[str] = Counter()
+    for node in weights:
+        path = str(node.target)
+        yield (path, seen[path]), node
+        seen[path] += 1
+
+
+def held_by(fused: Sequence[Fused]) -> Held:
+    keys = dict.fromkeys(key for one in fused for key, _ in keyed(one.program.weights))
+    return {key: position for position, key in enumerate(keys)}
+
+
+def facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
+    """The calls that the programs were made for, in the form that `guards.dvk_guarded` reads.
+
+    Raises:
+        CannotCompose: the programs belong to different modules.
+    """
+    (config, *others) = {one.captured.config_hash: None for one in fused}
+    if others:
+        raise CannotCompose("the module differs for other inputs")
+    (left, *_) = {one.captured.left: None for one in fused}
+    (free, *_) = {one.captured.free: None for one in fused}
+    layouts = [
+        f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})"
+        for one in fused
+        for key, node in keyed(one.program.weights)
+        if id(node) in {id(node) for node in one.program.guarded}
+    ]
+    layouts = list(dict.fromkeys(layouts))
+    found = {
+        "config": repr(config) if task.kind == "module" else "",
+        "apart": repr(left) if left else "",
+        "free": repr(free) if free else "",
+        "modes": repr(modes(fused) or ""),
+        "calls": repr(
+            {key: place for one in fused for key, place in one.program.left.items()} or ""
+        ),
+        "paths": repr(tuple(path for path, _ in held)) if held else "",
+        "layouts": "(\n    " + ",\n    ".join(layouts) + ",\n)" if layouts else "",
+        "writes": repr(_writes(fused, held) or ""),
+    }
+    return [
+        f"_dvk_{name} = {value}" for name, value in found.items() if value not in ("", "''")
+    ] or ["pass"]
+
+
+def _writes(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:
+    """Positions of the weights that some program writes."""
+    return tuple(
+        sorted(
+            {
+                held[key]
+                for one in fused
+                for changed in (touched(one.captured.graph.nodes),)
+                for key, node in keyed(one.program.weights)
+                if node.name in changed
+            }
+        )
+    )
+
+
+def modes(fused: Sequence[Fused]) -> dict[str, bool]:
+    """The modes that the programs depend on, by path.
+
+    Raises:
+        CannotCompose: two programs depend on different modes of one module.
+    """
+    result: dict[str, bool] = {}
+    for one in fused:
+        for path, mode in one.captured.modes.items():
+            if result.setdefault(path, mode) != mode:
+                raise CannotCompose("the module's mode differs for other inputs")
+    return result
