@@ -9,7 +9,7 @@ from typing import Literal
 import dvk
 from dvk.composer.dropin import replacing
 from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
-from dvk.composer.dropin.source_file import LINE, MODULES
+from dvk.composer.dropin.source_file import HOOK, LINE, MODULES
 from dvk.composer.runtime import sources
 from dvk.records import Candidate, Task
 
@@ -57,7 +57,7 @@ def candidate(task: Task, line: Line, backend: str) -> Candidate:
 
 def write(task: Task, line: Line) -> str:
     """The text of the drop-in."""
-    hook = HOOK if line.channels_last else ""
+    hook = f"{HOOK}\n\n\n" if line.channels_last else ""
     ending = f"{_function(task)}{_class(task, line)}{replacing.text(task)}"
     below = (
         "dvk_tensors = (torch.Tensor,)\ndvk_kept, dvk_steps, dvk_memory = [], [0], set()\n\n"
@@ -84,15 +84,6 @@ def write(task: Task, line: Line) -> str:
 
 {below.strip(chr(10))}
 """
-
-
-HOOK = """\
-from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps
-dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))
-
-
-"""
-"""Notices fused optimizers, which write weights without a version bump."""
 
 
 def _function(task: Task) -> str:

@@ -56,6 +56,13 @@ LINE = "# " + "=" * 98
 PARTS = "# Statements of functions above that are left to PyTorch, as functions."
 
 
+HOOK = (
+    "from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n"
+    "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))"
+)
+"""Notices fused optimizers, which write weights without a version bump."""
+
+
 def write(
     task: Task,
     fused: Sequence[Fused],
@@ -112,12 +119,7 @@ dvk_fused = ModelNew'''
         if part.strip()
     )
     last = _last(task, fused, held, whom, load)
-    hook = (
-        "from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n"
-        "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))"
-        if held
-        else ""
-    )
+    hook = HOOK if held else ""
     signature = f"\n\nModelNew.forward.__wrapped__ = {OWNER}.forward\n" if is_module else "\n"
     ending = f"{last}{signature}{replacing.text(task)}"
     functions = [

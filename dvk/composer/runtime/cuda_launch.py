@@ -113,6 +113,15 @@ def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
     return image
 
 
+def dvk_cuda_context(driver: Any, device: int) -> None:
+    """Give the thread the device's context: one that has not called CUDA yet has none."""
+    current, primary = ctypes.c_void_p(), ctypes.c_void_p()
+    driver.cuCtxGetCurrent(ctypes.byref(current))
+    if not current:
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(primary), device)
+        driver.cuCtxSetCurrent(primary)
+
+
 def dvk_cuda_entry(
     driver: Any, source: str, name: str, flags: tuple, device: int, aligned: bool
 ) -> Any:
@@ -152,16 +161,12 @@ def dvk_cuda_kernel(
     )
     pointer, one, none = ctypes.c_void_p, ctypes.c_uint(1), ctypes.c_uint(0)
     blocks, width = ctypes.c_uint(grid), ctypes.c_uint(threads)
+    shape = (blocks, one, one, width, one, one, none)
     functions: dict = {}
     ready: dict = {}
 
     def function(device: int, aligned: bool) -> Any:
-        current, primary = ctypes.c_void_p(), ctypes.c_void_p()
-        driver.cuCtxGetCurrent(ctypes.byref(current))
-        if not current:
-            # A thread that has not called CUDA yet has no context.
-            driver.cuDevicePrimaryCtxRetain(ctypes.byref(primary), device)
-            driver.cuCtxSetCurrent(primary)
+        dvk_cuda_context(driver, device)
         if (device, aligned) not in functions:
             made = dvk_cuda_entry(driver, source, name, flags, device, aligned)
             functions[device, aligned] = made
@@ -184,19 +189,7 @@ def dvk_cuda_kernel(
             held = ready[key] = (function(device, key[1]), values, places)
         entry, values, places = held
         values[:] = addresses
-        status = start(
-            entry,
-            blocks,
-            one,
-            one,
-            width,
-            one,
-            one,
-            none,
-            pointer(raw_stream(device)),
-            places,
-            None,
-        )
+        status = start(entry, *shape, pointer(raw_stream(device)), places, None)
         if status:
             raise RuntimeError(f"launching the kernel {name} failed: CUDA error {status}")
 
