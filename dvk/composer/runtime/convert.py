@@ -22,6 +22,24 @@ from typing import Any
 import torch
 
 
+def dvk_tensor_facts(value: torch.Tensor) -> tuple:
+    """Type, dtype, shape and a hash of the values."""
+    kind = type(value)
+    whole = kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
+    whole = whole and not (value.is_nested or value.is_quantized or value.is_meta)
+    flat = (
+        value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        if whole
+        else None
+    )
+    return (
+        kind,
+        str(value.dtype),
+        None if value.is_nested else tuple(value.shape),
+        hashlib.sha256(memoryview(flat.numpy())).digest() if flat is not None else None,
+    )
+
+
 def dvk_pieces(root: Any) -> dict[str, object]:
     """Everything that a class or function computes with, by name: code, defaults, and their references within the same file.
 
@@ -105,25 +123,7 @@ def dvk_pieces(root: Any) -> dict[str, object]:
             ):
                 return kind, repr(value)
             if issubclass(kind, torch.Tensor):
-                whole = kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
-                whole = whole and not (value.is_nested or value.is_quantized or value.is_meta)
-                flat = (
-                    value.detach()
-                    .cpu()
-                    .resolve_conj()
-                    .resolve_neg()
-                    .contiguous()
-                    .reshape(-1)
-                    .view(torch.uint8)
-                    if whole
-                    else None
-                )
-                return (
-                    kind,
-                    str(value.dtype),
-                    None if value.is_nested else tuple(value.shape),
-                    hashlib.sha256(memoryview(flat.numpy())).digest() if flat is not None else None,
-                )
+                return dvk_tensor_facts(value)
             if kind.__module__.partition(".")[0] in ("torch", "triton") and not issubclass(
                 kind, torch.nn.Module
             ):
@@ -242,6 +242,17 @@ def dvk_empty(held: dict[str, Any]) -> set[str]:
     }
 
 
+def dvk_told(entry: str, done: list[str], left: dict[str, str]) -> None:
+    """Report on stderr what was replaced, and what was left and why."""
+    shown = (
+        ", ".join(done[:8]) + (f" and {len(done) - 8} more" if len(done) > 8 else "")
+        or f"no `{entry}`"
+    )
+    print(f"replace: {len(done)} replaced ({shown}), {len(left)} left as before", file=sys.stderr)
+    for place, why in list(left.items())[:8]:
+        print(f"replace: left {place} as before: {why}", file=sys.stderr)
+
+
 def dvk_replaced(
     model: Any, new: type, original: type, here: dict[str, Any], caches: set[str], quiet: bool
 ) -> Any:
@@ -298,15 +309,7 @@ def dvk_replaced(
             parent._modules[name] = exchanged(child, f"{path}.{name}" if path else name)
     model = exchanged(model, "the model itself")
     if not quiet:
-        shown = (
-            ", ".join(done[:8]) + (f" and {len(done) - 8} more" if len(done) > 8 else "")
-            or f"no `{entry}`"
-        )
-        print(
-            f"replace: {len(done)} replaced ({shown}), {len(left)} left as before", file=sys.stderr
-        )
-        for place, why in list(left.items())[:8]:
-            print(f"replace: left {place} as before: {why}", file=sys.stderr)
+        dvk_told(entry, done, left)
     return model
 
 
