@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 
-def dvk_tensor_facts(value: torch.Tensor) -> tuple:
+def dvk_tensor_facts(value: Any) -> tuple:
     """Type, dtype, shape and a hash of the values."""
     kind = type(value)
     whole = kind in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
