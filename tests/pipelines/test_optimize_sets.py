@@ -16,7 +16,7 @@ import torch
 from dvk import target, tasks
 from dvk.config import Config
 from dvk.errors import DvkError
-from dvk.pipelines.optimize import optimize, session
+from dvk.pipelines.optimize import confirming, optimize, session
 from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.records import Candidate, Claim, Interval, Status, Task, Timing, Verdict
 from tests.pipelines.input_sets import MODEL, captured, imported, loaded
@@ -99,7 +99,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
             quiet=True,
             **options,
         )
-        return optimize(asked, Config())
+        return optimize(asked, Config.model_validate({"optimize": {"own_kernels": True}}))
 
     return run
 
@@ -179,7 +179,7 @@ def test_sets_that_fall_in_turns_are_given_up_after_as_many_drop_ins_as_a_set_ha
 
     made = Made(clock)
     summary = run(made, OTHER)
-    assert claims(made) == [(32, 2), (8, 2)] * session.NUM_CONFIRMED + [(8, 1)]
+    assert claims(made) == [(32, 2), (8, 2)] * confirming.NUM_CONFIRMED + [(8, 1)]
     assert [row["status"] for row in summary["shapes"]] == ["no_speedup", "no_speedup"]
     assert any(
         text.startswith(

@@ -413,7 +413,9 @@ def dvk_replay(run: Any, inputs: tuple) -> Any:
         # The next call, outside of inference mode, may not write to a tensor of it.
         with torch.inference_mode(False):
             static = [t.detach().clone() if isinstance(t, torch.Tensor) else t for t in inputs]
-            before = [(weights[n], weights[n].clone()) for n in run.__self__._dvk_writes]
+            before = [
+                (weights[n], weights[n].clone()) for n in getattr(run.__self__, "_dvk_writes", ())
+            ]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
