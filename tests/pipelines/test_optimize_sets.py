@@ -273,7 +273,9 @@ def test_a_resumed_search_lists_schedules_for_the_device_it_began_on(
     monkeypatch.setattr(target, "of_machine", lambda device: target.DEFAULT)
     run(rest, resume=True)
     assert rest.asked and not set(killed.asked) & set(rest.asked)
-    assert all("prefer-vector-width=256" in text for _, text, _ in rest.asked if "omp" in text)
+    assert all(
+        "prefer-vector-width=256" in text for _, text, _ in rest.asked if "#pragma omp" in text
+    )
 
 
 def test_ctrl_c_while_confirming_keeps_what_one_search_found(
