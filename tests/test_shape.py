@@ -141,6 +141,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"codegen.base"},
         {"codegen.cpp", "codegen.triton", "codegen.cuda"},
         {"dropin"},
+        {"occasion"},
         {"recipes", "algorithms"},
         {"compose"},
         {""},

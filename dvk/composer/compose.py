@@ -23,7 +23,7 @@ from dvk.composer.ir.nodes import IRNode
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.lowering import convolution
-from dvk.composer.lowering.dispatch import PrimGraph, lower
+from dvk.composer.lowering.whole_graph import PrimGraph, lower
 from dvk.composer.rewrites import cudnn
 from dvk.records import Candidate, Graph, Task
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from dvk import aten
 from dvk.composer.codegen.base import codegen
-from dvk.composer.ir.effects import draws, is_step, is_view, shared, written
-from dvk.composer.ir.nodes import View
-from dvk.composer.lowering import CODEGEN_RULES, RULES, lower
+from dvk.composer.ir.effects import is_view
+from dvk.composer.occasion import Occasion
 from dvk.composer.rewrites import (
     attention,
     batch_norm,
@@ -24,7 +23,6 @@ from dvk.composer.rewrites import (
     convolution_bias,
     cudnn,
     dead,
-    huge_pages,
     layout,
     packing,
     repeated,
@@ -56,6 +54,24 @@ class Recipe:
     """Exact for every input; otherwise for finite values alone, and off by default."""
     kind: str = "graph"
     """`graph` (rewrites), `fusion`, `host` or `schedule`."""
+    needs: Callable[[Occasion], bool] = Occasion.is_fused
+    """Where a recipe without rewrite would change something."""
+    decomposes: bool = False
+    """It decomposes operators, so that other recipes apply to the parts."""
+
+    def applies(self, occasion: Occasion) -> bool:
+        """It would change something; a rewrite is checked by trying it."""
+        if self.rewrite is None:
+            return self.needs(occasion)
+        graph = occasion.original if self.decomposes else occasion.graph
+        return self.rewrite(graph, occasion.device) is not None
+
+
+def _family(name: str, condition: str, exact: bool = True) -> Recipe:
+    """A kernel family in place of calls that torch computes well itself."""
+    return Recipe(
+        name, condition, exact=exact, kind="fusion", needs=lambda occasion: name in occasion.owned
+    )
 
 
 RECIPES: dict[str, Recipe] = {
@@ -65,12 +81,14 @@ RECIPES: dict[str, Recipe] = {
             "recurrent_cells",
             "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type",
             _all(cells.rewrite),
+            decomposes=True,
         ),
         Recipe(
             "recurrent_sequences",
             "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
             _all(sequences.rewrite),
             devices=("cpu",),
+            decomposes=True,
         ),
         Recipe(
             "dead_code",
@@ -148,97 +166,108 @@ RECIPES: dict[str, Recipe] = {
             "fuse_epilogue",
             "elementwise operators after a matrix product or convolution",
             kind="fusion",
+            needs=Occasion.has_epilogue,
         ),
         Recipe(
             "fuse_rowwise",
             "reductions over one set of dimensions and the elementwise work around them",
             kind="fusion",
+            needs=Occasion.reduces,
         ),
-        Recipe(
+        _family(
             "own_windows",
             "pooling whose windows are alike, or constant padding; values alone, not positions",
-            kind="fusion",
         ),
-        Recipe(
+        _family(
             "own_arg_reductions",
             "positions of maxima or minima along one dimension, of values of at most 32 bits",
-            kind="fusion",
         ),
-        Recipe(
+        _family(
             "own_scans",
             "cumulative sums, products or extremes along one dimension, and adjacent flips",
-            kind="fusion",
         ),
-        Recipe(
+        _family(
             "own_gathers",
             "reads at computed places: embedding, gather, indices, resampling, rolls, mirrored padding",
-            kind="fusion",
         ),
-        Recipe(
+        _family(
             "own_moves",
             "elements put elsewhere: concatenation, repeats, shuffled pixels or channels, patches",
-            kind="fusion",
         ),
-        Recipe(
+        _family(
             "own_matmul",
             "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours",
-            kind="fusion",
         ),
-        Recipe(
-            "own_depthwise",
-            "a convolution with one input channel a group, with its neighbours",
-            kind="fusion",
+        _family(
+            "own_depthwise", "a convolution with one input channel a group, with its neighbours"
         ),
-        Recipe(
+        _family(
             "own_pointwise",
             "a convolution over one place with stride 1 and one group: a matrix product of channels",
-            kind="fusion",
         ),
-        Recipe(
+        _family(
             "own_few_channels",
             "a convolution with at most four input channels a group, with its neighbours",
-            kind="fusion",
         ),
-        Recipe(
+        _family(
             "own_transposed",
             "a transposed convolution, its window a multiple of the stride, padding in half strides, stride or dilation, "
             "with its neighbours",
-            kind="fusion",
         ),
-        Recipe(
+        _family(
             "own_transposed_finite",
             "the same of any window, for finite values alone: an infinity times a padded weight is NaN",
-            kind="fusion",
             exact=False,
         ),
         Recipe(
             "inplace_epilogue",
             "a library call returned a fresh buffer without aliases",
             kind="host",
+            needs=Occasion.has_epilogue,
         ),
         Recipe(
             "huge_pages",
             "a kernel writes a fresh result of 32 MiB or more, whose pages the system has yet to give",
             kind="host",
             devices=("cpu",),
+            needs=Occasion.writes_large,
         ),
         Recipe(
             cudnn.RECIPE,
             "a convolution of a batch that stays with the library",
             kind="host",
             devices=("cuda",),
+            needs=Occasion.calls_convolution,
         ),
         Recipe(
             "cuda_graph",
             "no random numbers, no writes into arguments: every call runs the same kernels",
             kind="host",
             devices=("cuda",),
+            needs=Occasion.is_static,
         ),
         Recipe("vectorize", "always", kind="schedule"),
-        Recipe("persistent_row", "a row fits in registers", kind="schedule", devices=("cuda",)),
-        Recipe("looped_row", "a row is read in blocks, once a pass", kind="schedule"),
-        Recipe("online_softmax", "maximum and sum of one row", kind="schedule", devices=("cuda",)),
-        Recipe("split_reduction", "few long rows", kind="schedule"),
+        Recipe(
+            "persistent_row",
+            "a row fits in registers",
+            kind="schedule",
+            devices=("cuda",),
+            needs=Occasion.reduces,
+        ),
+        Recipe(
+            "looped_row",
+            "a row is read in blocks, once a pass",
+            kind="schedule",
+            needs=Occasion.reduces,
+        ),
+        Recipe(
+            "online_softmax",
+            "maximum and sum of one row",
+            kind="schedule",
+            devices=("cuda",),
+            needs=Occasion.normalises_exponents,
+        ),
+        Recipe("split_reduction", "few long rows", kind="schedule", needs=Occasion.reduces),
     )
 }
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
@@ -276,63 +305,18 @@ def applicable(
         but: recipes to skip.
     """
     writer = codegen(backend)
-    apart = rewrite(
-        graph,
-        tuple(name for name in DECOMPOSING if name not in but and name not in writer.excluded),
-        device,
-    )
-    operators = [n.op.split(".")[1] for n in apart.nodes if n.op.startswith("aten.")]
-    fused = [o for o in operators if o in RULES]
-    result = []
     wanted = [
         recipe
         for recipe in RECIPES.values()
-        if recipe.name not in but and (recipe.exact or inexact)
+        if recipe.name not in but and recipe.name not in writer.excluded
     ]
-    owned = (
-        _owned(apart, device)
-        if writer.has_families and any(recipe.name in OWN_FAMILIES for recipe in wanted)
-        else ()
-    )
-    for recipe in wanted:
-        if device not in recipe.devices or recipe.name in writer.excluded:
-            continue
-        if recipe.name in OWN_FAMILIES:
-            if recipe.name in owned:
-                result.append(recipe.name)
-            continue
-        if recipe.rewrite is not None:
-            if recipe.rewrite(graph if recipe.name in DECOMPOSING else apart, device) is not None:
-                result.append(recipe.name)
-        elif recipe.name == "fuse_rowwise" or recipe.name in (
-            "persistent_row",
-            "looped_row",
-            "split_reduction",
-        ):
-            if any(o in aten.REDUCING for o in operators):
-                result.append(recipe.name)
-        elif recipe.name == "online_softmax":
-            if any("softmax" in o or "cross_entropy" in o or o == "logsumexp" for o in operators):
-                result.append(recipe.name)
-        elif recipe.name in ("fuse_epilogue", "inplace_epilogue"):
-            if any(o in aten.LIBRARY for o in operators) and fused:
-                result.append(recipe.name)
-        elif recipe.name == "huge_pages":
-            if fused and any(
-                huge_pages.is_large(node.shape, node.dtype)
-                for node in apart.nodes
-                if node.op.startswith("aten.")
-            ):
-                result.append(recipe.name)
-        elif recipe.name == cudnn.RECIPE:
-            if any(cudnn.measured(node, str) for node in apart.nodes):
-                result.append(recipe.name)
-        elif recipe.name == "cuda_graph":
-            if is_static(apart):
-                result.append(recipe.name)
-        elif fused:
-            result.append(recipe.name)
-    return result
+    apart = rewrite(graph, tuple(recipe.name for recipe in wanted if recipe.decomposes), device)
+    occasion = Occasion(graph, apart, device, writer.has_families)
+    return [
+        recipe.name
+        for recipe in wanted
+        if (recipe.exact or inexact) and device in recipe.devices and recipe.applies(occasion)
+    ]
 
 
 def inexact(names: Iterable[str]) -> list[str]:
@@ -343,51 +327,6 @@ def inexact(names: Iterable[str]) -> list[str]:
 def not_in_dsl(backend: str) -> tuple[str, ...]:
     """Recipes that the compact dialect cannot express."""
     return tuple(name for name in NOT_IN_DSL if name not in DSL_BY_BACKEND.get(backend, ()))
-
-
-def _owned(graph: Graph, device: str) -> set[str]:
-    """Recipes of kernel families that would turn some operator here into a kernel, found by trying."""
-    of = {
-        node.name: CODEGEN_RULES[operator]
-        for node in graph.nodes
-        if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in CODEGEN_RULES
-    }
-    if not of:
-        return set()
-    without = lower(graph, may_own=lambda recipe: False, device=device).values
-    result = set()
-    for recipe in {recipe for rules in of.values() for recipe in rules}:
-        alone = lower(graph, may_own=recipe.__eq__, device=device).values
-        if any(
-            recipe in rules and _left(without[name]) and not _left(alone[name])
-            for name, rules in of.items()
-        ):
-            result.add(recipe)
-    return result
-
-
-def _left(value: object) -> bool:
-    """The value is the result of a call that stays with PyTorch."""
-    return isinstance(value, View) and value.base.kind == "extern" and not value.steps
-
-
-def is_static(graph: Graph) -> bool:
-    """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes into arguments.
-
-    Weights and buffers that are written keep their places, so that a replay writes them as a call does.
-    """
-    if any(is_step(n) or (n.shape is None and n.dtype is not None) for n in graph.nodes):
-        return False
-    producers = {node.name: node for node in graph.nodes}
-    reached = [name for node in graph.nodes for name in written(node)]
-    seen = set(reached)
-    while reached:
-        node = producers[reached.pop()]
-        if node.op in ("input", "const"):
-            return False
-        reached += [name for name in shared(node) if name not in seen]
-        seen.update(reached)
-    return not any(draws(n) for n in graph.nodes)
 
 
 def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:

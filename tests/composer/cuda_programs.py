@@ -19,7 +19,7 @@ from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
-from dvk.composer.lowering.dispatch import lower
+from dvk.composer.lowering.whole_graph import lower
 from dvk.composer.runtime import cuda_launch, guards
 from tests.composer import cuda_emulator
 from tests.composer.programs import poisoned

@@ -14,8 +14,7 @@ from torch import nn
 from dvk.composer import CannotCompose
 from dvk.composer import capture as capture_task
 from dvk.composer.capture.export import CapturedGraph, trace_module
-from dvk.composer.ir.effects import written
-from dvk.composer.lowering.dispatch import pinned
+from dvk.composer.ir.effects import pinned, written
 from dvk.config import Limits
 from dvk.tasks import load
 from tests.composer.programs import Function, Program, capture, compiled, differences, drop_in

@@ -11,7 +11,7 @@ from torch import nn
 
 from dvk.composer import CapturedGraph
 from dvk.composer.capture.batch import capture_many
-from dvk.composer.recipes import is_static
+from dvk.composer.occasion import is_static
 from dvk.composer.rewrites import batch_norm_training, convolution_bias, layout
 from dvk.composer.rewrites.edit import packet
 from dvk.records import Graph

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 from dvk.composer import applicable
 from dvk.composer.ir.nodes import View
-from dvk.composer.lowering.dispatch import lower
 from dvk.composer.lowering.magnitude import magnitude_bound
+from dvk.composer.lowering.whole_graph import lower
 from dvk.records import Graph
 from tests.composer.programs import Program, capture, compiled, leaves
 

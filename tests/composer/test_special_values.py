@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from dvk.composer import applicable
-from dvk.composer.lowering.dispatch import lower
+from dvk.composer.lowering.whole_graph import lower
 from tests.composer.programs import Program, capture, compiled, drop_in
 from tests.composer.special_cases import (
     BINARY,

@@ -21,7 +21,7 @@ from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.triton import TritonSchedule
-from dvk.composer.lowering.dispatch import lower
+from dvk.composer.lowering.whole_graph import lower
 from dvk.composer.recipes import rewrite
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n"

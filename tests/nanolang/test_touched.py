@@ -16,7 +16,7 @@ import torch.nn.functional as F
 pytest.importorskip("triton")
 
 from dvk import nanolang
-from dvk.composer.lowering.dispatch import walk_refs
+from dvk.composer.ir.effects import walk_refs
 from dvk.nanolang.lint.live_elements import LiveElements
 from dvk.nanolang.lint.reach import access_error
 from dvk.nanolang.lint.touched import TouchedElements

@@ -23,7 +23,8 @@ from dvk.composer.ir.loops import Buffer, Kernel
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.ir.text import literal, spelled
-from dvk.composer.lowering.dispatch import FINITE, PrimGraph
+from dvk.composer.lowering.dispatch import FINITE
+from dvk.composer.lowering.whole_graph import PrimGraph
 from dvk.composer.rewrites import cudnn
 from dvk.composer.runtime import sources as runtime_sources
 from dvk.records import Graph, Node

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field
 
 from dvk.composer.ir.affine import Index, Var
-from dvk.composer.ir.effects import checks, draws, is_step, written
+from dvk.composer.ir.effects import checks, draws, is_step, walk_refs, written
 from dvk.composer.ir.nodes import IRNode, View, operand_index
-from dvk.composer.lowering.dispatch import FINITE, PrimGraph, walk_refs
+from dvk.composer.lowering.dispatch import FINITE
+from dvk.composer.lowering.whole_graph import PrimGraph
 
 
 @dataclass(eq=False)

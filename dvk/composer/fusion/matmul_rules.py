@@ -14,8 +14,8 @@ from dvk.composer.fusion.groups import FusionGroup, Partition, live
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.nodes import IRNode, View, broadcast_index
 from dvk.composer.ir.primitives import PRIMITIVES
-from dvk.composer.lowering.dispatch import PrimGraph
 from dvk.composer.lowering.view_pushdown import SUMMED
+from dvk.composer.lowering.whole_graph import PrimGraph
 
 CHEAP_OPS = 3
 """Operations that may be recomputed for every tile of the other operand: a scale, an activation of one or two steps, a mask."""

@@ -17,8 +17,8 @@ from dvk.composer.fusion.groups import FusionGroup, Partition, _has_effect, live
 from dvk.composer.fusion.matmul_rules import is_sound
 from dvk.composer.ir.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
 from dvk.composer.ir.nodes import IRNode, View, reduced_dims
-from dvk.composer.lowering.dispatch import PrimGraph
 from dvk.composer.lowering.view_pushdown import SUMMED
+from dvk.composer.lowering.whole_graph import PrimGraph
 
 MAX_INLINE_OPS = 8
 """A value recomputed for every element it is broadcast to may cost at most this many operations."""

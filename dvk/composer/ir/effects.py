@@ -8,7 +8,7 @@ self, ...) -> Tensor(a)` returns a view. The declarations come from the file tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dvk import aten
-from dvk.records import Node
+from dvk.records import Graph, Node
 
 UNDECLARED = aten.having("may_alias") | {"align_tensors"}
 """Operators without a declared alias whose result may be an operand, or a view of one."""
@@ -357,3 +357,46 @@ def touched(nodes: tuple[Node, ...]) -> set[str]:
     memory = AliasClasses(nodes)
     changed = {memory.of(name) for node in nodes for name in written(node)}
     return {node.name for node in nodes if memory.of(node.name) in changed} if changed else set()
+
+
+def pinned(graph: Graph) -> set[str]:
+    """Names of operators that must stay PyTorch calls in program order because they touch written memory.
+
+    Capture turns writes into fresh memory into ordinary operators; the remaining ones mutate an input, a buffer or an aliased tensor, so
+    every operator on that memory keeps its place.
+    """
+    changed = touched(graph.nodes)
+    return (
+        {
+            n.name
+            for n in graph.nodes
+            if n.name in changed or changed.intersection(refs([list(n.args), n.kwargs]))
+        }
+        if changed
+        else set()
+    )
+
+
+def unknown(graph: Graph) -> set[str]:
+    """Names of operators on tensors whose sizes depend on values: they stay calls, and rules do not read their results."""
+    sizes = {node.name for node in graph.nodes if node.shape is None and node.dtype is not None}
+    result = set(sizes)
+    for node in graph.nodes if sizes else ():
+        if sizes.intersection(refs([list(node.args), node.kwargs])):
+            result.add(node.name)
+            if node.shape is None:
+                sizes.add(node.name)
+    return result
+
+
+def walk_refs(value: Any, visit: Callable[[str], object]) -> None:
+    """Call `visit` with every SSA name referenced in an encoded operand."""
+    if isinstance(value, dict):
+        if set(value) == {"ref"}:
+            visit(value["ref"])
+        else:
+            for part in value.values():
+                walk_refs(part, visit)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            walk_refs(part, visit)

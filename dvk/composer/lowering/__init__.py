@@ -3,16 +3,18 @@
 Importing the package fills the tables of rules.
 """
 
-from dvk.composer.lowering import (
+from dvk.composer.lowering import (  # noqa: F401 - each registers its rules
     activations,
     arg_reductions,
     bool_reductions,
     conv_transpose,
     convolution,
+    creation,
     data_movement,
     elementary,
     indexing,
     integers,
+    losses,
     matmul,
     pointwise,
     pooling,
@@ -22,46 +24,7 @@ from dvk.composer.lowering import (
     scans,
     views,
 )
-from dvk.composer.lowering.dispatch import (
-    CODEGEN_RULES,
-    RULES,
-    Lowering,
-    NotLowered,
-    PrimGraph,
-    lower,
-    pinned,
-    walk_refs,
-)
+from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering, NotLowered
+from dvk.composer.lowering.whole_graph import PrimGraph, lower
 
-RULE_MODULES = (
-    activations,
-    arg_reductions,
-    bool_reductions,
-    conv_transpose,
-    convolution,
-    data_movement,
-    elementary,
-    indexing,
-    integers,
-    matmul,
-    pointwise,
-    pooling,
-    powers,
-    reductions,
-    resampling,
-    scans,
-    views,
-)
-"""Their import registers the rules."""
-
-__all__ = [
-    "CODEGEN_RULES",
-    "RULES",
-    "RULE_MODULES",
-    "NotLowered",
-    "Lowering",
-    "PrimGraph",
-    "lower",
-    "pinned",
-    "walk_refs",
-]
+__all__ = ["CODEGEN_RULES", "RULES", "NotLowered", "Lowering", "PrimGraph", "lower"]

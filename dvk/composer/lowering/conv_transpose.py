@@ -163,17 +163,7 @@ def lowered(
     right = _spread(_weights(low, weight, over), ["g", "c", "o", *parts], order, sizes)
     marks: dict[str, Any] = {"own": True}
     if math.prod(sizes[name] for name in summed) > 1:
-        family = (
-            {"window": True}
-            if channels == 1 < groups
-            else {"product": True, "tf32": low.tf32 and x.dtype == "float32"}
-        )
-        phased = any(each.stride > 1 for each in over)
-        marks |= {
-            "contracted": tuple((1, each.window.dilation) for each in over),
-            "phased": phased,
-            **family,
-        }
+        marks |= _contraction(low, x, over, depthwise=channels == 1 < groups)
     times = low.pointwise("mul", left, right, dtype=kind, compute=kind, **marks)
     rank = len(order)
     value = low.reduce("sum", times, tuple(range(rank - len(summed), rank)), False, **marks)
@@ -187,13 +177,34 @@ def lowered(
     )
     if all(each.length == each.count * each.stride for each in over):
         return added or value
-    # Cut off the elements beyond the end from a stored whole: a slice could not be attributed to its phases.
-    value = added or low.pointwise("as", value, dtype=kind, compute=kind)
+    whole = added or low.pointwise("as", value, dtype=kind, compute=kind)
+    return _cut(low, whole, over, len(many) + 1)
+
+
+def _contraction(
+    low: Lowering, x: View, over: Sequence[ConvTransposePhases], depthwise: bool
+) -> dict[str, Any]:
+    """Marks of the sum: its kernel family, and how its places follow each other."""
+    family = (
+        {"window": True}
+        if depthwise
+        else {"product": True, "tf32": low.tf32 and x.dtype == "float32"}
+    )
+    return {
+        "contracted": tuple((1, each.window.dilation) for each in over),
+        "phased": any(each.stride > 1 for each in over),
+        **family,
+    }
+
+
+def _cut(low: Lowering, value: View, over: Sequence[ConvTransposePhases], first: int) -> View:
+    """Cut off the elements beyond the end from a stored whole: a slice could not be attributed to its phases."""
     low.kept_whole.add(value.base)
-    for dim, each in enumerate(over, len(many) + 1):
+    shape = value.shape
+    for dim, each in enumerate(over, first):
         shape = (*shape[:dim], each.length, *shape[dim + 1 :])
         value = value.then("slice", (dim, 0, 1), shape)
-    return low.pointwise("as", value, dtype=kind, compute=kind)
+    return low.pointwise("as", value, dtype=value.dtype, compute=value.dtype)
 
 
 def _inputs(low: Lowering, x: View, over: Sequence[ConvTransposePhases]) -> View:

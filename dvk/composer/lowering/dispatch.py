@@ -1,6 +1,6 @@
-"""Lowering from ATen operators to primitives: dispatch, operands and views.
+"""Lowering of one ATen operator to primitives: tables of rules, operands and views.
 
-`lower(graph)` turns each captured operator into pointwise and reduce primitives if a rule exists (`pointwise.py`, `activations.py`,
+`whole_graph.lower` turns each captured operator into pointwise and reduce primitives if a rule exists (`pointwise.py`, `activations.py`,
 `elementary.py`, `integers.py`, `powers.py`, `reductions.py`, `bool_reductions.py`, `views.py`) and keeps the PyTorch call otherwise, so
 every graph lowers. A rule may decline (return None) for arguments it does not cover. Operators that torch computes well by itself
 (`pooling.py`, `arg_reductions.py`, `data_movement.py`, `indexing.py`, `scans.py`, `matmul.py`, `convolution.py`, `conv_transpose.py`) leave
@@ -10,11 +10,11 @@ it only under a separate recipe.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dvk.composer.ir.effects import draws, is_step, refs, touched, written
+from dvk.composer.ir.effects import walk_refs
 from dvk.composer.ir.nodes import (
     BYTES,
     FLOATS,
@@ -30,7 +30,7 @@ from dvk.composer.ir.nodes import (
 from dvk.composer.ir.primitives import PREDICATES
 from dvk.composer.lowering import view_pushdown as pieces
 from dvk.composer.lowering.magnitude import INFINITE, magnitude_bound
-from dvk.records import Graph, Node
+from dvk.records import Node
 
 log = logging.getLogger(__name__)
 Rule = Callable[["Lowering", Node, list[Any], dict[str, Any]], "View | tuple[View, ...] | None"]
@@ -375,129 +375,6 @@ def _flat(value: Any) -> list[View]:
     return [value] if isinstance(value, View) else [v for part in value for v in _flat(part)]
 
 
-def walk_refs(value: Any, visit: Callable[[str], object]) -> None:
-    """Call `visit` with every SSA name referenced in an encoded operand."""
-    if isinstance(value, dict):
-        if set(value) == {"ref"}:
-            visit(value["ref"])
-        else:
-            for part in value.values():
-                walk_refs(part, visit)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            walk_refs(part, visit)
-
-
-@dataclass(frozen=True)
-class PrimGraph:
-    """The lowered graph: primitives in execution order and the view each SSA name stands for."""
-
-    prims: tuple[IRNode, ...]
-    values: dict[str, Any]
-    outputs: Any
-    origins: dict[IRNode, str]
-    """SSA name of the operator that each primitive was made for; slices add an index."""
-    pieces: dict[View, IRNode]
-    """A slice of a computed value → the primitive that computes the slice alone."""
-
-
-def lower(
-    graph: Graph,
-    allow: Callable[[Node], bool] = lambda node: True,
-    may_own: Callable[[str], bool] = lambda recipe: True,
-    tf32: bool = False,
-    whole: Collection[str] = (),
-    device: str = "cpu",
-) -> PrimGraph:
-    """Lower every operator; `allow` names those whose ordinary rule applies, `may_own` the recipes of the others.
-
-    No slice is computed of the nodes in `whole`.
-    """
-    named = {
-        (node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"
-    }
-    state = Lowering(
-        nodes={node.name: node for node in graph.nodes},
-        named=named,
-        read_parts=_read_parts(graph),
-        device=device,
-        tf32=tf32,
-        has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
-    )
-    kept = pinned(graph) | unknown(graph)
-    origins: dict[IRNode, str] = {}
-    read: set[str] = set()
-    walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
-    for node in graph.nodes:
-        before = len(state.order)
-        if node.op in ("input", "param", "buffer", "const"):
-            state.values[node.name] = state.number(node) or state.source(node)
-            origins.update(dict.fromkeys(state.order[before:], node.name))
-            continue
-        packet = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
-        lowered = None
-        if node.name not in kept:
-            lowered = state.try_rule(RULES.get(packet) if allow(node) else None, node)
-            for recipe, owned in CODEGEN_RULES.get(packet, {}).items():
-                if lowered is None and may_own(recipe):
-                    lowered = state.try_rule(owned, node)
-        if lowered is not None and node.name in read:
-            lowered = (
-                tuple(map(state.within, lowered))
-                if isinstance(lowered, tuple)
-                else state.within(lowered)
-            )
-        state.values[node.name] = state.extern(node) if lowered is None else lowered
-        origins.update(dict.fromkeys(state.order[before:], node.name))
-        if node.name in whole:
-            state.kept_whole.update(state.order[before:])
-    pieces = {view: piece.base for view, piece in state.pieces.items()}
-    numbers: dict[Any, int] = {}
-    for view, piece in pieces.items():
-        origins[piece] = f"{origins[view.base]}[{numbers.setdefault(view.steps, len(numbers))}]"
-    return PrimGraph(tuple(state.order), state.values, graph.outputs, origins, pieces)
-
-
-def _read_parts(graph: Graph) -> dict[str, set[int]]:
-    parts: dict[str, set[int]] = {}
-    read: set[str] = set()
-    walk_refs([graph.outputs, *([list(n.args), n.kwargs] for n in graph.nodes)], read.add)
-    for node in graph.nodes:
-        if node.op == "getitem" and node.name in read:
-            parts.setdefault(node.args[0]["ref"], set()).add(node.args[1])
-    return parts
-
-
-def pinned(graph: Graph) -> set[str]:
-    """Names of operators that must stay PyTorch calls in program order because they touch written memory.
-
-    Capture turns writes into fresh memory into ordinary operators; the remaining ones mutate an input, a buffer or an aliased tensor, so
-    every operator on that memory keeps its place.
-    """
-    changed = touched(graph.nodes)
-    return (
-        {
-            n.name
-            for n in graph.nodes
-            if n.name in changed or changed.intersection(refs([list(n.args), n.kwargs]))
-        }
-        if changed
-        else set()
-    )
-
-
-def unknown(graph: Graph) -> set[str]:
-    """Names of operators on tensors whose sizes depend on values: they stay calls, and rules do not read their results."""
-    sizes = {node.name for node in graph.nodes if node.shape is None and node.dtype is not None}
-    result = set(sizes)
-    for node in graph.nodes if sizes else ():
-        if sizes.intersection(refs([list(node.args), node.kwargs])):
-            result.add(node.name)
-            if node.shape is None:
-                sizes.add(node.name)
-    return result
-
-
 def padded(args: list[Any], *defaults: Any) -> list[Any]:
     """Positional operands, completed by `defaults`."""
     return [*args, *defaults[len(args) :]]
@@ -520,15 +397,4 @@ def as_operand(value: Any) -> Operand | None:
     return value if is_number(value) else None
 
 
-__all__ = [
-    "RULES",
-    "Lowering",
-    "PrimGraph",
-    "Scalar",
-    "as_operand",
-    "is_number",
-    "lower",
-    "padded",
-    "rule",
-    "walk_refs",
-]
+__all__ = ["RULES", "Lowering", "Scalar", "as_operand", "is_number", "padded", "rule"]

@@ -91,8 +91,6 @@ def _remainder(low: Lowering, a: Operand, b: Operand) -> tuple[View, View, View]
 def _rounded_division(
     low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
 ) -> View | None:
-    from dvk.composer.lowering import integers
-
     mode = "floor" if "floor" in node.op else kwargs.get("rounding_mode")
     if mode is None:
         return binary(low, node, args, kwargs)
@@ -118,6 +116,21 @@ def _rounded_division(
     if node.dtype == "float64":
         return None
     quotient = low.pointwise("div", a, b)
+    value = _floored(low, a, b, quotient)
+    by_zero = low.pointwise("eq", b, 0.0) if isinstance(b, View) else b == 0
+    if by_zero is True:
+        return finish(low, node, quotient)
+    return finish(
+        low,
+        node,
+        value
+        if by_zero is False
+        else low.pointwise("where", by_zero, quotient, value, compute=value.dtype),
+    )
+
+
+def _floored(low: Lowering, a: Operand, b: Operand, quotient: View) -> View:
+    """The quotient rounded down, as eager: from the remainder, since a rounded quotient may be the next integer."""
     _, left, other = _remainder(low, a, b)
     whole = low.pointwise("div", low.pointwise("sub", a, left), b)
     whole = low.pointwise(
@@ -134,21 +147,11 @@ def _rounded_division(
             compute=left.dtype,
         ),
     )
-    value = low.pointwise(
+    return low.pointwise(
         "where",
         low.pointwise("eq", whole, 0.0),
         signed_as(low, low.pointwise("mul", quotient, 0.0), quotient),
         floor,
-    )
-    by_zero = low.pointwise("eq", b, 0.0) if isinstance(b, View) else b == 0
-    if by_zero is True:
-        return finish(low, node, quotient)
-    return finish(
-        low,
-        node,
-        value
-        if by_zero is False
-        else low.pointwise("where", by_zero, quotient, value, compute=left.dtype),
     )
 
 

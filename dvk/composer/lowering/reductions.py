@@ -1,4 +1,4 @@
-"""Lowering rules for reductions and the operators built on them: softmax, norms, losses.
+"""Lowering rules for reductions and the operators built on them: softmax and norms.
 
 Every norm and softmax is written as its definition over primitives; the fuser puts all steps of one row into one kernel. Variance is
 two-pass (mean first), which loses no digits.
@@ -11,7 +11,6 @@ from typing import Any
 
 from dvk.composer.ir.nodes import FLOATS, View, register_type
 from dvk.composer.ir.symint import over
-from dvk.composer.lowering.activations import log_sigmoid
 from dvk.composer.lowering.dispatch import Lowering, rule
 from dvk.composer.lowering.pointwise import converted, finish
 from dvk.records import Node
@@ -21,7 +20,7 @@ def _dims(value: Any) -> tuple[int, ...]:
     return () if value is None else (value,) if isinstance(value, int) else tuple(value)
 
 
-def _argument(
+def argument(
     args: list[Any], kwargs: dict[str, Any], position: int, name: str, default: Any
 ) -> Any:
     return kwargs.get(name, args[position] if len(args) > position else default)
@@ -31,7 +30,7 @@ def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
     return math.prod(shape[d] for d in dims) if dims else math.prod(shape)
 
 
-def _wide(low: Lowering, x: View, dtype: str | None = None) -> View:
+def widened(low: Lowering, x: View, dtype: str | None = None) -> View:
     """The operand in the accumulator type of sums."""
     return low.typed(x, "float64" if "float64" in (x.dtype, dtype) else "float32")
 
@@ -70,14 +69,14 @@ def _reduce(
         return finish(low, node, low.pointwise(name, *pair, compute=register_type(node.dtype)))
     if name == "prod" and len(args) > 1 and isinstance(args[1], dict):
         return None
-    dims = tuple(d % len(x.shape) for d in _dims(_argument(args, kwargs, 1, "dim", None)))
-    keepdim = bool(_argument(args, kwargs, 2, "keepdim", False))
+    dims = tuple(d % len(x.shape) for d in _dims(argument(args, kwargs, 1, "dim", None)))
+    keepdim = bool(argument(args, kwargs, 2, "keepdim", False))
     if name in ("sum", "mean", "prod"):
         if node.dtype not in FLOATS:
             if name != "sum" or node.dtype != "int64":
                 return None
             return low.reduce("sum", low.typed(x, "int64"), dims, keepdim)
-        wide = _wide(low, x, node.dtype)
+        wide = widened(low, x, node.dtype)
         return finish(
             low,
             node,
@@ -98,7 +97,7 @@ def _values(
     low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[View, ...] | None:
     """`x.max(dim)` whose indices are unused."""
-    x, keepdim = args[0], bool(_argument(args, kwargs, 2, "keepdim", False))
+    x, keepdim = args[0], bool(argument(args, kwargs, 2, "keepdim", False))
     if low.read_parts.get(node.name) != {0} or x.dtype not in FLOATS or not x.shape:
         return None
     value = low.reduce(
@@ -119,21 +118,21 @@ def _var(
     keepdim = bool(kwargs.get("keepdim", False))
     overload = node.op.split(".")[2]
     if overload == "correction":
-        dims = _dims(_argument(args, kwargs, 1, "dim", None))
+        dims = _dims(argument(args, kwargs, 1, "dim", None))
         correction = kwargs.get("correction", 1)
         correction = 1 if correction is None else correction
     elif overload == "dim":
-        dims, correction = _dims(args[1]), int(_argument(args, kwargs, 2, "unbiased", True))
-        keepdim = bool(_argument(args, kwargs, 3, "keepdim", False))
+        dims, correction = _dims(args[1]), int(argument(args, kwargs, 2, "unbiased", True))
+        keepdim = bool(argument(args, kwargs, 3, "keepdim", False))
     elif overload == "default":
-        correction = int(_argument(args, kwargs, 1, "unbiased", True))
+        correction = int(argument(args, kwargs, 1, "unbiased", True))
     else:
         return None
     dims = tuple(d % len(x.shape) for d in dims)
     if _count(x.shape, dims) <= correction:
         return None
     # On CPUs eager computes in double precision: no square of a float is infinite, and equal values have variance 0.
-    wide = low.typed(x, "float64") if low.device == "cpu" else _wide(low, x)
+    wide = low.typed(x, "float64") if low.device == "cpu" else widened(low, x)
     value = variance(low, wide, dims, keepdim, correction)
     value = low.typed(low.pointwise("sqrt", value) if "std" in node.op else value, x.dtype)
     if "_mean" not in node.op:
@@ -148,9 +147,9 @@ def _var(
 @rule("linalg_vector_norm", "norm")
 def _norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x = args[0]
-    order = _argument(args, kwargs, 1, "ord" if "linalg" in node.op else "p", 2)
-    dims = _dims(_argument(args, kwargs, 2, "dim", None))
-    keepdim = bool(_argument(args, kwargs, 3, "keepdim", False))
+    order = argument(args, kwargs, 1, "ord" if "linalg" in node.op else "p", 2)
+    dims = _dims(argument(args, kwargs, 2, "dim", None))
+    keepdim = bool(argument(args, kwargs, 3, "keepdim", False))
     if (
         node.dtype not in FLOATS
         or order not in (1, 2, math.inf)
@@ -159,7 +158,7 @@ def _norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
         or not x.shape
     ):
         return None
-    return finish(low, node, norm(low, _wide(low, x), order, dims, keepdim))
+    return finish(low, node, norm(low, widened(low, x), order, dims, keepdim))
 
 
 def norm(low: Lowering, x: View, order: float, dims: tuple[int, ...], keepdim: bool) -> View:
@@ -174,12 +173,14 @@ def _pairwise_distance(
     low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
 ) -> View | None:
     order, eps, keepdim = (
-        _argument(args, kwargs, n, k, d)
+        argument(args, kwargs, n, k, d)
         for n, k, d in ((2, "p", 2.0), (3, "eps", 1e-6), (4, "keepdim", False))
     )
     if node.dtype not in FLOATS or order not in (1, 2, math.inf):
         return None
-    gap = low.pointwise("add", low.pointwise("sub", _wide(low, args[0]), _wide(low, args[1])), eps)
+    gap = low.pointwise(
+        "add", low.pointwise("sub", widened(low, args[0]), widened(low, args[1])), eps
+    )
     return finish(low, node, norm(low, gap, order, (len(gap.shape) - 1,), bool(keepdim)))
 
 
@@ -187,7 +188,7 @@ def _pairwise_distance(
 def _softmax(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     if node.dtype not in FLOATS or not args[0].shape:
         return None
-    value = softmax(low, _wide(low, args[0], node.dtype), args[1], log="log" in node.op)
+    value = softmax(low, widened(low, args[0], node.dtype), args[1], log="log" in node.op)
     return finish(low, node, value)
 
 
@@ -208,7 +209,7 @@ def _logsumexp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
     x, dims = args[0], _dims(args[1])
     if node.dtype not in FLOATS or not x.shape or not dims:
         return None
-    wide = _wide(low, x)
+    wide = widened(low, x)
     peak = low.reduce("max", wide, dims, True)
     # A row of -inf has peak -inf, and -inf − (-inf) is NaN: shift such rows by 0.
     shift = low.pointwise("where", low.pointwise("isinf", peak), 0.0, peak)
@@ -256,11 +257,11 @@ def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     if node.dtype not in FLOATS:
         return None
     dims = tuple(range(len(x.shape) - len(normalized), len(x.shape)))
-    wide = _wide(low, x)
-    weight = _argument(args, kwargs, 2, "weight", None)
+    wide = widened(low, x)
+    weight = argument(args, kwargs, 2, "weight", None)
     shape = tuple(normalized)
     if "rms_norm" in node.op:
-        eps = _argument(args, kwargs, 3, "eps", None)
+        eps = argument(args, kwargs, 3, "eps", None)
         eps = EPSILON[x.dtype] if eps is None else eps
         power = mean(low, low.pointwise("mul", wide, wide), dims, True)
         if low.device == "cuda" and _follows_mean(x, weight, dims):
@@ -270,8 +271,8 @@ def _layer_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
             )  # an infinity in the row turns all of it into NaN
         y = low.pointwise("mul", wide, low.pointwise("rsqrt", low.pointwise("add", power, eps)))
         return finish(low, node, _affine(low, y, weight, None, shape))
-    bias = _argument(args, kwargs, 3, "bias", None)
-    y = _standardize(low, wide, dims, _argument(args, kwargs, 4, "eps", 1e-5))
+    bias = argument(args, kwargs, 3, "bias", None)
+    y = _standardize(low, wide, dims, argument(args, kwargs, 4, "eps", 1e-5))
     return finish(low, node, _affine(low, y, weight, bias, shape))
 
 
@@ -292,10 +293,10 @@ def _group_norm(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
             args[1],
             args[2],
             args[3],
-            _argument(args, kwargs, 4, "eps", 1e-5),
+            argument(args, kwargs, 4, "eps", 1e-5),
         )
     grouped = (batch, groups, channels // groups, *space)
-    wide = _wide(low, x).then("reshape", grouped, grouped)
+    wide = widened(low, x).then("reshape", grouped, grouped)
     y = _standardize(low, wide, tuple(range(2, len(grouped))), eps)
     # A pointwise step pins the grouped shape as this value's own, so that the view back is one step.
     y = low.pointwise("as", y, dtype=y.dtype, compute=y.dtype).then("reshape", x.shape, x.shape)
@@ -319,188 +320,7 @@ def _affine_norm(low: Lowering, node: Node, args: list[Any]) -> View:
     x, weight, bias, mean_, var, _training, _momentum, eps = args[:8]
     shape = (x.shape[1], *([1] * (len(x.shape) - 2)))
     scale = low.pointwise("rsqrt", low.pointwise("add", var.then("reshape", shape, shape), eps))
-    centred = low.pointwise("sub", _wide(low, x), mean_.then("reshape", shape, shape))
+    centred = low.pointwise("sub", widened(low, x), mean_.then("reshape", shape, shape))
     return finish(
         low, node, _affine(low, low.pointwise("mul", centred, scale), weight, bias, shape)
     )
-
-
-def _reduced(low: Lowering, node: Node, loss: View, reduction: int) -> View:
-    if reduction == 0:
-        return finish(low, node, loss)
-    return finish(
-        low,
-        node,
-        mean(low, loss, (), False) if reduction == 1 else low.reduce("sum", loss, (), False),
-    )
-
-
-@rule(
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "binary_cross_entropy_with_logits",
-    "kl_div",
-    "binary_cross_entropy",
-    "soft_margin_loss",
-)
-def _loss(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    name = node.op.split(".")[1]
-    x, y = args[0], args[1]
-    if node.dtype not in FLOATS or not isinstance(y, View) or x.shape != y.shape or not x.shape:
-        return None
-    x, y = _wide(low, x), _wide(low, y)
-    reduction = _argument(args, kwargs, 2, "reduction", 1)
-    gap = low.pointwise("sub", x, y)
-    if name == "mse_loss":
-        loss = low.pointwise("mul", gap, gap)
-    elif name == "l1_loss":
-        loss = low.pointwise("abs", gap)
-    elif name in ("smooth_l1_loss", "huber_loss"):
-        width = _argument(args, kwargs, 3, "beta" if "smooth" in name else "delta", 1.0)
-        if width == 0:
-            return None
-        size = low.pointwise("abs", gap)
-        square = low.pointwise("mul", low.pointwise("mul", gap, gap), 0.5)
-        linear = low.pointwise("sub", size, 0.5 * width)
-        if name == "huber_loss":
-            linear = low.pointwise("mul", linear, width)
-        else:
-            square = low.pointwise("mul", square, 1.0 / width)
-        loss = low.pointwise("where", low.pointwise("lt", size, width), square, linear)
-    elif name == "binary_cross_entropy_with_logits":
-        weight, positive = (
-            _argument(args, kwargs, 2, "weight", None),
-            _argument(args, kwargs, 3, "pos_weight", None),
-        )
-        reduction = _argument(args, kwargs, 4, "reduction", 1)
-        # As eager: max(x, 0) − x·y would be inf − inf for an infinite x.
-        tail = log_sigmoid(low, x)
-        if positive is not None:
-            tail = low.pointwise(
-                "mul",
-                low.pointwise(
-                    "add", low.pointwise("mul", low.pointwise("sub", positive, 1.0), y), 1.0
-                ),
-                tail,
-            )
-        loss = low.pointwise("sub", low.pointwise("mul", low.pointwise("sub", 1.0, y), x), tail)
-        loss = low.pointwise("mul", loss, weight) if weight is not None else loss
-    elif name == "binary_cross_entropy":
-        weight, reduction = (
-            _argument(args, kwargs, 2, "weight", None),
-            _argument(args, kwargs, 3, "reduction", 1),
-        )
-        yes, no = (
-            low.pointwise("max", low.pointwise("log", p), -100.0)
-            for p in (x, low.pointwise("sub", 1.0, x))
-        )
-        loss = low.pointwise(
-            "neg",
-            low.pointwise(
-                "add",
-                low.pointwise("mul", y, yes),
-                low.pointwise("mul", low.pointwise("sub", 1.0, y), no),
-            ),
-        )
-        # PyTorch raises for a target outside; the logarithm of a value outside is NaN.
-        inside = low.pointwise(
-            "and", low.pointwise("ge", y, 0.0), low.pointwise("le", y, 1.0), compute="bool"
-        )
-        loss = low.pointwise("where", inside, loss, math.nan)
-        loss = low.pointwise("mul", loss, weight) if weight is not None else loss
-    elif name == "kl_div":
-        if _argument(args, kwargs, 3, "log_target", False):
-            loss = low.pointwise("mul", low.pointwise("exp", y), low.pointwise("sub", y, x))
-        else:
-            entropy = low.pointwise(
-                "where",
-                low.pointwise("eq", y, 0.0),
-                0.0,
-                low.pointwise("mul", y, low.pointwise("log", y)),
-            )
-            loss = low.pointwise("sub", entropy, low.pointwise("mul", x, y))
-    else:
-        loss = low.pointwise(
-            "log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("mul", x, y)))
-        )
-    return _reduced(low, node, loss, reduction)
-
-
-@rule("cross_entropy_loss", "nll_loss", "nll_loss_nd")
-def _cross_entropy(
-    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
-) -> View | None:
-    x, target = args[0], args[1]
-    weight = _argument(args, kwargs, 2, "weight", None)
-    reduction = _argument(args, kwargs, 3, "reduction", 1)
-    ignore = _argument(args, kwargs, 4, "ignore_index", -100)
-    smoothing = _argument(args, kwargs, 5, "label_smoothing", 0.0) if "cross" in node.op else 0.0
-    if weight is not None or node.dtype not in FLOATS or len(x.shape) < 2:
-        return None
-    if "cross" in node.op and target.dtype in FLOATS:
-        return _soft_cross_entropy(low, node, x, target, reduction, smoothing)
-    if target.dtype != "int64":
-        return None
-    logp = softmax(low, _wide(low, x), 1, log=True) if "cross" in node.op else _wide(low, x)
-    spread = (target.shape[0], 1, *target.shape[1:])
-    chosen = target.then("reshape", spread, spread)
-    position = low.pointwise("iota", shape=x.shape, dim=1, compute="int64")
-    hit = low.pointwise("where", low.pointwise("eq", position, chosen), logp, 0.0)
-    loss = low.pointwise("neg", low.reduce("sum", hit, (1,), False))
-    if smoothing:
-        rest = low.pointwise(
-            "mul", low.reduce("sum", logp, (1,), False), over(-smoothing, x.shape[1])
-        )
-        loss = low.pointwise("add", low.pointwise("mul", loss, 1.0 - smoothing), rest)
-    valid = low.pointwise("ne", target, ignore)
-    # PyTorch raises if there is no such class.
-    inside = low.pointwise(
-        "and",
-        low.pointwise("ge", target, 0),
-        low.pointwise("lt", target, x.shape[1]),
-        compute="bool",
-    )
-    loss = low.pointwise("where", valid, low.pointwise("where", inside, loss, math.nan), 0.0)
-    if reduction != 1:
-        return _reduced(low, node, loss, reduction)
-    counted = low.reduce("sum", low.typed(valid, logp.dtype), (), False)
-    return finish(low, node, low.pointwise("div", low.reduce("sum", loss, (), False), counted))
-
-
-def _soft_cross_entropy(
-    low: Lowering, node: Node, x: View, target: View, reduction: int, smoothing: float
-) -> View:
-    """Cross entropy against a probability of every class."""
-    wanted = _wide(low, target)
-    if smoothing:
-        wanted = low.pointwise(
-            "add", low.pointwise("mul", wanted, 1.0 - smoothing), over(smoothing, x.shape[1])
-        )
-    loss = low.pointwise(
-        "neg",
-        low.reduce(
-            "sum",
-            low.pointwise("mul", softmax(low, _wide(low, x), 1, log=True), wanted),
-            (1,),
-            False,
-        ),
-    )
-    return _reduced(low, node, loss, reduction)
-
-
-@rule("cosine_similarity")
-def _cosine(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    a, b = _wide(low, args[0]), _wide(low, args[1])
-    dim = _argument(args, kwargs, 2, "dim", 1)
-    eps = _argument(args, kwargs, 3, "eps", 1e-8)
-    if node.dtype not in FLOATS or a.shape != b.shape:
-        return None
-    # As in PyTorch: the vectors are divided first, so that rows whose norm overflows give 0 instead of infinity minus infinity.
-    units = []
-    for v in (a, b):
-        squares = low.reduce("sum", low.pointwise("mul", v, v), (dim,), True)
-        size = low.pointwise("max", low.pointwise("sqrt", squares), eps)
-        units.append(low.pointwise("mul", v, low.pointwise("div", 1.0, size)))
-    return finish(low, node, low.reduce("sum", low.pointwise("mul", *units), (dim,), False))

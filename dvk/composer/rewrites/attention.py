@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from dvk.composer.ir.effects import pinned
 from dvk.composer.ir.text import spelled
-from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.attention_match import LEADS, Match, PermutedValue, matched, shape_of
 from dvk.composer.rewrites.edit import (
     outputs_as_before,

@@ -144,20 +144,11 @@ def _to_scores(
             source, by = _scaled(node, nodes)
             if source is None or source.shape != node.shape or by is None:
                 return False
-            if isinstance(by, Node):
-                if (
-                    by.dtype not in FLOATS
-                    or any(size != 1 for size in shape_of(by)[-2:])
-                    or (by.shape != () and by.dtype != dtype)
-                ):
-                    return False
-                match.factors.append((name, by, node.shape[:-2]))
-            else:
-                if not 0 < by < math.inf:
-                    return False
-                factor = by if name == "mul" else 1 / by
-                later *= factor
-                room /= max(factor, 1.0)
+            factor = _factor(match, node, by)
+            if factor is None:
+                return False
+            later *= factor
+            room /= max(factor, 1.0)
         elif normalised and name in ("add", "masked_fill", "where"):
             mask = _mask(node, nodes, later, room)
             if mask is None or match.factors or match.mask_lead not in (None, node.shape[:-2]):
@@ -172,6 +163,20 @@ def _to_scores(
             return False
         assert source is not None
         node = source
+
+
+def _factor(match: Match, node: Node, by: Node | float) -> float | None:
+    """The number that scales the scores; 1 for a tensor, which the match keeps; None if the library cannot scale so."""
+    if not isinstance(by, Node):
+        return (by if packet(node) == "mul" else 1 / by) if 0 < by < math.inf else None
+    if (
+        by.dtype not in FLOATS
+        or any(size != 1 for size in shape_of(by)[-2:])
+        or (by.shape != () and by.dtype != match.last.dtype)
+    ):
+        return None
+    match.factors.append((packet(node), by, shape_of(node)[:-2]))
+    return 1.0
 
 
 def _passes(node: Node, source: Node | None) -> bool:

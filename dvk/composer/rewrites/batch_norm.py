@@ -10,8 +10,8 @@ if it stays finite (`rewrite_finite`).
 
 from __future__ import annotations
 
-from dvk.composer.lowering.dispatch import pinned
-from dvk.composer.rewrites.edit import packet, rebuilt, ref, users
+from dvk.composer.ir.effects import pinned
+from dvk.composer.rewrites.edit import is_foldable, packet, rebuilt, ref, users
 from dvk.records import Graph, Node
 
 
@@ -35,26 +35,16 @@ def _rewritten(graph: Graph, only_exact: bool) -> Graph | None:
         if packet(norm) != "batch_norm" or norm.args[5]:
             continue
         first = nodes[ref(norm.args[0]) or ""]
-        if (
-            packet(first) not in ("conv1d", "conv2d", "conv3d", "linear")
-            or len(readers[first.name]) != 1
-        ):
+        if packet(first) not in ("conv1d", "conv2d", "conv3d", "linear"):
             continue
-        if (
-            packet(first) == "linear"
-            and len(first.shape or ()) != 2
-            or (first.dtype == "float16") is only_exact
-        ):
+        if packet(first) == "linear" and len(first.shape or ()) != 2:
             continue
         weight, bias = first.args[1], first.args[2] if len(first.args) > 2 else None
         held = [v for v in (weight, bias, *norm.args[1:5]) if v is not None]
         weights = [nodes[ref(v) or ""] for v in held]
-        if (
-            any(n.op not in ("param", "buffer") or n.dtype != first.dtype for n in weights)
-            or norm.args[3] is None
-        ):
+        if any(n.dtype != first.dtype for n in weights) or norm.args[3] is None:
             continue
-        if kept & {first.name, norm.name}:
+        if not is_foldable(first, weights, readers[first.name], kept, only_exact):
             continue
         new_weight, new_bias = _folded(first, norm, weight, bias, nodes)
         args = [first.args[0], {"ref": new_weight.name}, {"ref": new_bias.name}, *first.args[3:]]

@@ -11,8 +11,8 @@ from typing import Any
 
 from dvk.composer.ir import recurrence
 from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.effects import pinned
 from dvk.composer.ir.nodes import FLOATS
-from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.edit import packet, ref, split_outputs
 from dvk.records import Graph, Node
 

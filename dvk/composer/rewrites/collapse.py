@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.lowering.dispatch import pinned
-from dvk.composer.rewrites.edit import packet, rebuilt, ref, users
+from dvk.composer.ir.effects import pinned
+from dvk.composer.rewrites.edit import is_foldable, packet, rebuilt, ref, users
 from dvk.records import Graph, Node
 
 
@@ -46,21 +46,12 @@ def _rewritten(graph: Graph, only_exact: bool) -> Graph | None:
         first = nodes[ref(reduce.args[0]) or ""]
         dims = reduce.args[1] if isinstance(reduce.args[1], (list, tuple)) else [reduce.args[1]]
         rank = len(first.shape or ())
-        if (
-            packet(first) != "linear"
-            or len(readers[first.name]) != 1
-            or [d % rank for d in dims if d is not None] != [rank - 1]
-        ):
+        if packet(first) != "linear" or [d % rank for d in dims if d is not None] != [rank - 1]:
             continue
         weight = nodes[ref(first.args[1]) or ""]
         bias = ref(first.args[2]) if len(first.args) > 2 and first.args[2] is not None else None
         held = [weight, *([nodes[bias]] if bias else [])]
-        if (first.dtype == "float16") is only_exact:
-            continue
-        if any(n.op not in ("param", "buffer") or n.shape is None for n in held) or kept & {
-            first.name,
-            reduce.name,
-        }:
+        if not is_foldable(first, held, readers[first.name], kept, only_exact):
             continue
         keepdim = len(reduce.args) > 2 and bool(reduce.args[2])
         replacement[first.name] = []
@@ -80,24 +71,19 @@ def _dot(
     x = nodes[ref(first.args[0]) or ""]
     shape = x.shape or ()
     width = (weight.shape or (0, 0))[1]
-    summed = Node(
-        name=f"{reduce.name}_w",
-        op="derived",
-        args=({"ref": weight.name},),
-        kwargs={"make": f"lambda w: w.{how}(0)"},
-        shape=(width,),
-        dtype=weight.dtype,
-        strides=(1,),
-    )
-    mixed = Node(
-        name=f"{reduce.name}_m",
-        op="derived",
-        args=({"ref": weight.name},),
-        shape=(width,),
-        dtype="bool",
-        strides=(1,),
-        kwargs={"make": "lambda w: ~((w > 0).all(0) | (w < 0).all(0))"},
-    )
+
+    def derived(
+        letter: str, source: str, make: str, shape: tuple[int, ...], dtype: str | None
+    ) -> Node:
+        return Node(
+            name=f"{reduce.name}_{letter}",
+            op="derived",
+            args=({"ref": source},),
+            kwargs={"make": make},
+            shape=shape,
+            dtype=dtype,
+            strides=contiguous_strides(shape),
+        )
 
     def made_of(letter: str, op: str, *args: Any) -> Node:
         return Node(
@@ -109,39 +95,24 @@ def _dot(
             strides=contiguous_strides(shape),
         )
 
+    summed = derived("w", weight.name, f"lambda w: w.{how}(0)", (width,), weight.dtype)
+    signs = "lambda w: ~((w > 0).all(0) | (w < 0).all(0))"
+    mixed = derived("m", weight.name, signs, (width,), "bool")
     terms = made_of("t", "mul.Tensor", {"ref": x.name}, {"ref": summed.name})
     chosen = made_of("c", "where.ScalarOther", {"ref": mixed.name}, {"ref": x.name}, 0.0)
     nothing = made_of("n", "mul.Tensor", {"ref": chosen.name}, 0.0)
     product = made_of("p", "add.Tensor", {"ref": terms.name}, {"ref": nothing.name})
-    total = Node(
-        name=f"{reduce.name}_s" if bias else reduce.name,
-        op="aten.sum.dim_IntList",
-        args=({"ref": product.name}, [len(shape) - 1], keepdim),
-        shape=reduce.shape,
-        dtype=reduce.dtype,
-        strides=reduce.strides,
+    total = reduce.model_copy(
+        update={
+            "name": f"{reduce.name}_s" if bias else reduce.name,
+            "op": "aten.sum.dim_IntList",
+            "args": ({"ref": product.name}, [len(shape) - 1], keepdim),
+            "kwargs": {},
+        }
     )
-    made = [summed, mixed, terms, chosen, nothing, product, total]
-    if bias:
-        offset = Node(
-            name=f"{reduce.name}_b",
-            op="derived",
-            args=({"ref": bias},),
-            kwargs={"make": f"lambda b: b.{how}()"},
-            shape=(),
-            dtype=weight.dtype,
-            strides=(),
-        )
-        made = [
-            summed,
-            mixed,
-            offset,
-            *made[2:],
-            reduce.model_copy(
-                update={
-                    "op": "aten.add.Tensor",
-                    "args": ({"ref": total.name}, {"ref": offset.name}),
-                }
-            ),
-        ]
-    return made
+    made = [terms, chosen, nothing, product, total]
+    if not bias:
+        return [summed, mixed, *made]
+    offset = derived("b", bias, f"lambda b: b.{how}()", (), weight.dtype)
+    added = {"op": "aten.add.Tensor", "args": ({"ref": total.name}, {"ref": offset.name})}
+    return [summed, mixed, offset, *made, reduce.model_copy(update=added)]

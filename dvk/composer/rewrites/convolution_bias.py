@@ -6,13 +6,10 @@ wherever it is done, and next to what reads it, it costs nothing.
 
 from __future__ import annotations
 
-from dvk.composer.lowering.dispatch import pinned
+from dvk import aten
+from dvk.composer.ir.effects import pinned
 from dvk.composer.rewrites.edit import packet, rebuilt, ref
 from dvk.records import Graph, Node
-
-CONVOLUTIONS = frozenset(
-    f"{name}{dims}d" for name in ("conv", "conv_transpose") for dims in (1, 2, 3)
-)
 
 
 def rewrite(graph: Graph) -> Graph | None:
@@ -22,7 +19,7 @@ def rewrite(graph: Graph) -> Graph | None:
     replacement: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if (
-            packet(node) not in CONVOLUTIONS
+            packet(node) not in aten.CONVOLUTIONS
             or len(node.args) < 3
             or node.args[2] is None
             or node.shape is None

@@ -12,8 +12,6 @@ from dvk.records import Node
 
 RECIPE = "cudnn_benchmark"
 
-"""Operator → spatial dimensions."""
-
 
 def measured(node: Node, spelled: Callable[[object], str]) -> str | None:
     """The text of such a call; None for other operators, unbatched convolutions, or padding given by name.

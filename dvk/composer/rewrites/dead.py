@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from dvk import aten
+from dvk.composer.ir.effects import pinned
 from dvk.composer.ir.nodes import FLOATS
-from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.edit import drops_nothing, packet, rebuilt, ref, returned_memory
 from dvk.records import Graph, Node
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dvk.composer.ir.effects import draws, is_step, rename, shared
-from dvk.composer.lowering.dispatch import walk_refs
+from dvk.composer.ir.effects import draws, is_step, rename, shared, walk_refs
 from dvk.records import Graph, Node
 
 
@@ -31,6 +30,24 @@ def users(graph: Graph) -> dict[str, list[Node]]:
 def drops_nothing(node: Node) -> bool:
     """A dropout in eval mode, or with probability 0."""
     return len(node.args) > 2 and (not node.args[2] or node.args[1] == 0)
+
+
+def is_foldable(
+    first: Node, held: Iterable[Node], readers: list[Node], kept: set[str], only_exact: bool
+) -> bool:
+    """A layer can be merged with its one reader: its weights are the module's, and eager does not store a value that may overflow.
+
+    Args:
+        held: the weights of both.
+        kept: operators that must stay, with the reader's name if it must.
+        only_exact: accept all types but float16, in which a stored value beyond 65,504 is infinite; else accept float16 alone.
+    """
+    return (
+        len(readers) == 1
+        and (first.dtype == "float16") is not only_exact
+        and all(n.op in ("param", "buffer") and n.shape is not None for n in held)
+        and not kept & {first.name, readers[0].name}
+    )
 
 
 def sees_layout(graph: Graph) -> bool:

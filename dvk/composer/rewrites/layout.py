@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dvk.composer.ir.effects import is_view
-from dvk.composer.lowering.dispatch import RULES, pinned
+from dvk import aten
+from dvk.composer.ir.effects import is_view, pinned
+from dvk.composer.lowering.dispatch import RULES
 from dvk.composer.rewrites.edit import (
     is_output,
     outputs_as_before,
@@ -23,7 +24,7 @@ from dvk.composer.rewrites.edit import (
 )
 from dvk.records import Graph, Node
 
-CONVOLUTIONS = frozenset({"conv2d", "conv3d", "conv_transpose2d", "conv_transpose3d"})
+CONVOLUTIONS = frozenset(name for name, dims in aten.CONVOLUTIONS.items() if dims > 1)
 FOLLOWING = frozenset(
     {
         "adaptive_avg_pool2d",

@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.composer.ir.effects import draws
+from dvk.composer.ir.effects import draws, pinned
 from dvk.composer.ir.nodes import broadcast_shapes
 from dvk.composer.ir.text import spelled
-from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.edit import packet, reads, ref
 from dvk.records import Graph, Node
 

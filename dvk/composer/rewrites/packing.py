@@ -7,7 +7,7 @@ recomputed whenever a weight is written; it is as large as all of them. Readers 
 from __future__ import annotations
 
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.lowering.dispatch import pinned
+from dvk.composer.ir.effects import pinned
 from dvk.composer.rewrites.edit import outputs_as_before, packet, rebuilt, ref, sees_layout
 from dvk.records import Graph, Node
 

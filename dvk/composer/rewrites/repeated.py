@@ -7,8 +7,7 @@ each recompute a value may take less time than one that stores it for the other.
 
 from __future__ import annotations
 
-from dvk.composer.ir.effects import draws
-from dvk.composer.lowering.dispatch import pinned
+from dvk.composer.ir.effects import draws, pinned
 from dvk.composer.rewrites.edit import packet, rebuilt, rename, returned_memory
 from dvk.records import Graph, Node
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from dvk.composer.lowering.dispatch import pinned
+from dvk.composer.ir.effects import pinned
 from dvk.composer.rewrites.edit import packet, rebuilt, ref, users
 from dvk.records import Graph, Node
 

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.effects import pinned
 from dvk.composer.ir.recurrence import GATES, RECURRENT, Recurrence
-from dvk.composer.lowering.dispatch import pinned
 from dvk.composer.rewrites.edit import packet, ref, split_outputs
 from dvk.records import Graph, Node
 

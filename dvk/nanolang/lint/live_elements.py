@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.ir.effects import written
-from dvk.composer.lowering.dispatch import walk_refs
+from dvk.composer.ir.effects import walk_refs, written
 from dvk.nanolang.listing.symbolic import packet
 from dvk.records import Graph, Node
 

@@ -18,7 +18,7 @@ from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import is_view
 from dvk.composer.ir.loops import Buffer, Kernel
 from dvk.composer.ir.nodes import IRNode, View
-from dvk.composer.lowering.dispatch import PrimGraph
+from dvk.composer.lowering.whole_graph import PrimGraph
 from dvk.nanolang.listing.prompt import DTYPES
 from dvk.records import Graph, Node
 

@@ -1,0 +1,92 @@
+"""Lowering of a whole graph: each operator by its rule, or as a call that stays with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.composer.ir.effects import draws, is_step, pinned, unknown, walk_refs, written
+from dvk.composer.ir.nodes import IRNode, View
+from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering
+from dvk.records import Graph, Node
+
+
+@dataclass(frozen=True)
+class PrimGraph:
+    """The lowered graph: primitives in execution order and the view each SSA name stands for."""
+
+    prims: tuple[IRNode, ...]
+    values: dict[str, Any]
+    outputs: Any
+    origins: dict[IRNode, str]
+    """SSA name of the operator that each primitive was made for; slices add an index."""
+    pieces: dict[View, IRNode]
+    """A slice of a computed value → the primitive that computes the slice alone."""
+
+
+def lower(
+    graph: Graph,
+    allow: Callable[[Node], bool] = lambda node: True,
+    may_own: Callable[[str], bool] = lambda recipe: True,
+    tf32: bool = False,
+    whole: Collection[str] = (),
+    device: str = "cpu",
+) -> PrimGraph:
+    """Lower every operator; `allow` names those whose ordinary rule applies, `may_own` the recipes of the others.
+
+    No slice is computed of the nodes in `whole`.
+    """
+    named = {
+        (node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"
+    }
+    state = Lowering(
+        nodes={node.name: node for node in graph.nodes},
+        named=named,
+        read_parts=_read_parts(graph),
+        device=device,
+        tf32=tf32,
+        has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
+    )
+    kept = pinned(graph) | unknown(graph)
+    origins: dict[IRNode, str] = {}
+    read: set[str] = set()
+    walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
+    for node in graph.nodes:
+        before = len(state.order)
+        if node.op in ("input", "param", "buffer", "const"):
+            state.values[node.name] = state.number(node) or state.source(node)
+            origins.update(dict.fromkeys(state.order[before:], node.name))
+            continue
+        packet = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
+        lowered = None
+        if node.name not in kept:
+            lowered = state.try_rule(RULES.get(packet) if allow(node) else None, node)
+            for recipe, owned in CODEGEN_RULES.get(packet, {}).items():
+                if lowered is None and may_own(recipe):
+                    lowered = state.try_rule(owned, node)
+        if lowered is not None and node.name in read:
+            lowered = (
+                tuple(map(state.within, lowered))
+                if isinstance(lowered, tuple)
+                else state.within(lowered)
+            )
+        state.values[node.name] = state.extern(node) if lowered is None else lowered
+        origins.update(dict.fromkeys(state.order[before:], node.name))
+        if node.name in whole:
+            state.kept_whole.update(state.order[before:])
+    pieces = {view: piece.base for view, piece in state.pieces.items()}
+    numbers: dict[Any, int] = {}
+    for view, piece in pieces.items():
+        origins[piece] = f"{origins[view.base]}[{numbers.setdefault(view.steps, len(numbers))}]"
+    return PrimGraph(tuple(state.order), state.values, graph.outputs, origins, pieces)
+
+
+def _read_parts(graph: Graph) -> dict[str, set[int]]:
+    parts: dict[str, set[int]] = {}
+    read: set[str] = set()
+    walk_refs([graph.outputs, *([list(n.args), n.kwargs] for n in graph.nodes)], read.add)
+    for node in graph.nodes:
+        if node.op == "getitem" and node.name in read:
+            parts.setdefault(node.args[0]["ref"], set()).add(node.args[1])
+    return parts

@@ -1,0 +1,110 @@
+"""What recipes ask of a graph on a device, to tell whether they would change something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from dvk import aten
+from dvk.composer.ir.effects import draws, is_step, shared, written
+from dvk.composer.ir.nodes import View
+from dvk.composer.lowering import CODEGEN_RULES, RULES, lower
+from dvk.composer.rewrites import cudnn, huge_pages
+from dvk.records import Graph
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """A graph on a device, with what recipes ask of it."""
+
+    original: Graph
+    graph: Graph
+    """The same with composite operators decomposed, as far as recipes and the back end allow."""
+    device: str
+    has_families: bool
+    """The back end has kernels for the families of `OWN_FAMILIES`."""
+
+    @cached_property
+    def operators(self) -> list[str]:
+        return [n.op.split(".")[1] for n in self.graph.nodes if n.op.startswith("aten.")]
+
+    @cached_property
+    def owned(self) -> set[str]:
+        """Recipes of kernel families that would turn some operator into a kernel."""
+        return _owned(self.graph, self.device) if self.has_families else set()
+
+    def is_fused(self) -> bool:
+        """Some operator has a rule."""
+        return any(o in RULES for o in self.operators)
+
+    def reduces(self) -> bool:
+        return any(o in aten.REDUCING for o in self.operators)
+
+    def normalises_exponents(self) -> bool:
+        """Some operator needs the maximum and the sum of a row."""
+        return any(
+            "softmax" in o or "cross_entropy" in o or o == "logsumexp" for o in self.operators
+        )
+
+    def has_epilogue(self) -> bool:
+        """A call of a library may have something to fuse behind it."""
+        return any(o in aten.LIBRARY for o in self.operators) and self.is_fused()
+
+    def writes_large(self) -> bool:
+        """A kernel may write a result of huge pages."""
+        return self.is_fused() and any(
+            huge_pages.is_large(node.shape, node.dtype)
+            for node in self.graph.nodes
+            if node.op.startswith("aten.")
+        )
+
+    def calls_convolution(self) -> bool:
+        return any(cudnn.measured(node, str) for node in self.graph.nodes)
+
+    def is_static(self) -> bool:
+        return is_static(self.graph)
+
+
+def _owned(graph: Graph, device: str) -> set[str]:
+    """Recipes of kernel families that would turn some operator here into a kernel, found by trying."""
+    of = {
+        node.name: CODEGEN_RULES[operator]
+        for node in graph.nodes
+        if node.op.startswith("aten.") and (operator := node.op.split(".")[1]) in CODEGEN_RULES
+    }
+    if not of:
+        return set()
+    without = lower(graph, may_own=lambda recipe: False, device=device).values
+    result = set()
+    for recipe in {recipe for rules in of.values() for recipe in rules}:
+        alone = lower(graph, may_own=recipe.__eq__, device=device).values
+        if any(
+            recipe in rules and _left(without[name]) and not _left(alone[name])
+            for name, rules in of.items()
+        ):
+            result.add(recipe)
+    return result
+
+
+def _left(value: object) -> bool:
+    """The value is the result of a call that stays with PyTorch."""
+    return isinstance(value, View) and value.base.kind == "extern" and not value.steps
+
+
+def is_static(graph: Graph) -> bool:
+    """Every call runs the same kernels on the same kinds of memory: no random numbers, no writes into arguments.
+
+    Weights and buffers that are written keep their places, so that a replay writes them as a call does.
+    """
+    if any(is_step(n) or (n.shape is None and n.dtype is not None) for n in graph.nodes):
+        return False
+    producers = {node.name: node for node in graph.nodes}
+    reached = [name for node in graph.nodes for name in written(node)]
+    seen = set(reached)
+    while reached:
+        node = producers[reached.pop()]
+        if node.op in ("input", "const"):
+            return False
+        reached += [name for name in shared(node) if name not in seen]
+        seen.update(reached)
+    return not any(draws(n) for n in graph.nodes)
