@@ -7,7 +7,7 @@ from dvk.composer.fusion.groups import Partition
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.loops import READS, Kernel
 from dvk.composer.ir.nodes import IRNode, View
-from dvk.composer.lowering.dispatch import PrimGraph
+from dvk.composer.lowering.whole_graph import PrimGraph
 from dvk.records import Graph
 
 
