@@ -5,6 +5,7 @@ A `Program` is a drop-in's program without its guards; `drop_in` writes the whol
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import math
@@ -183,7 +184,7 @@ def compiled(programs: Iterable[Program]) -> list[Program]:
     for number, program in enumerate(programs):
         for name, (compiled_as, count) in program.functions.items():
             function = getattr(libraries[number % 2], compiled_as)
-            function.argtypes, function.restype = [guards.ctypes.c_void_p] * count, None
+            function.argtypes, function.restype = [ctypes.c_void_p] * count, None
             program.namespace[f"_dvk_{name}"] = function
         exec(compile(program.text, f"<program {id(program)}>", "exec"), program.namespace)
     return programs

@@ -39,6 +39,7 @@ MODULES = (
     "inspect",
     "io",
     "os",
+    "operator",
     "pickle",
     "shlex",
     "shutil",

@@ -7,6 +7,7 @@ functions.
 from __future__ import annotations
 
 import hashlib
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -216,15 +217,17 @@ def dvk_bind(module: torch.nn.Module, paths: tuple[str, ...]) -> tuple[tuple, li
         held = next(kind for kind in kinds if key in kind)
         places.append((held, key, held[key], held[key].data_ptr()))
         dvk_memory.add(held[key].untyped_storage().data_ptr())
-    return tuple(place[2] for place in places), places
+    helds, keys, tensors, addresses = zip(*places) if places else ((), (), (), ())
+    return tensors, [helds, keys, tensors, list(addresses)]
 
 
 def dvk_bound(places: list) -> bool:
     """Every tensor is still the bound one, in the same memory."""
-    for held, key, tensor, address in places:
-        if held.get(key) is not tensor or tensor.data_ptr() != address:
-            return False
-    return True
+    helds, keys, tensors, addresses = places
+    return (
+        all(map(operator.is_, map(dict.get, helds, keys), tensors))
+        and list(map(torch.Tensor.data_ptr, tensors)) == addresses
+    )
 
 
 def dvk_stepping(memory: set[int], steps: list[int]) -> Callable[..., None]:
@@ -343,17 +346,27 @@ def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
     Some writes leave no version bump: those through `.data` or under inference mode, and those that `dvk_written` detects.
     """
     weights = module.__dict__.get("_dvk_weights", ())
-    writes = getattr(module, "_dvk_writes", ())
-    state = [
-        (t.data_ptr(), 0 if n in writes or t.is_inference() else t._version, t.shape, t.stride())
-        for n, t in enumerate(weights)
-    ]
     known = module.__dict__.get("_dvk_made")
-    if known is None or known[0] != state:
-        # Holding on to the weights' memory keeps another tensor from taking its address.
-        known = module.__dict__["_dvk_made"] = (state, {}, [t.detach() for t in weights])
+    if known is not None and known[3] is weights and known[0] == dvk_state(weights, known[4]):
+        return weights, known[1]
+    writes = getattr(module, "_dvk_writes", ())
+    read = [t for n, t in enumerate(weights) if n not in writes and not t.is_inference()]
+    # Holding on to the weights' memory keeps another tensor from taking its address.
+    kept = [t.detach() for t in weights]
+    known = module.__dict__["_dvk_made"] = (dvk_state(weights, read), {}, kept, weights, read)
     # Both at once: another thread may bind other weights at any time.
     return weights, known[1]
+
+
+def dvk_state(weights: tuple, read: list) -> tuple:
+    """Addresses, layouts and sizes of the weights, and versions of those that are read. `map` takes a third of a loop's time."""
+    tensor = torch.Tensor
+    return (
+        list(map(tensor.data_ptr, weights)),
+        list(map(tensor.is_contiguous, weights)),
+        list(map(tensor.numel, weights)),
+        list(map(operator.attrgetter("_version"), read)),
+    )
 
 
 def dvk_drop(module: torch.nn.Module) -> None:

@@ -133,7 +133,7 @@ class dvk_way:
         if self.guarded:  # after the capture, which may put attributes back
             self.watched = dvk_watch(module, (), tuple(name for name, _ in module.named_modules()))
             self.places = dvk_bind(module, tuple(paths))[1]
-        self.copied = [p[2] for p in self.places if p[2].dim() in (4, 5)] if last else []
+        self.copied = [t for t in self.places[2] if t.dim() in (4, 5)] if last else []
         self.were = self.now()
 
     def now(self) -> list[int]:
