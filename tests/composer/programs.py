@@ -30,7 +30,7 @@ from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Bound, Kernel
 from dvk.composer.ir.schedules.cpp import CppSchedule
 from dvk.composer.lowering.convolution import PRODUCTS
-from dvk.composer.runtime import cpp_load, guards
+from dvk.composer.runtime import cpp_load, guards, strided
 from dvk.composer.runtime.finite import dvk_finite
 from dvk.composer.runtime.rebuild import dvk_made, dvk_named
 from dvk.records import Candidate, Graph, Task
@@ -129,7 +129,7 @@ class Program:
         )
         self.namespace: dict[str, Any] = {
             "torch": torch,
-            "dvk_strided": guards.dvk_strided,
+            "dvk_strided": strided.dvk_strided,
             "dvk_derived": guards.dvk_derived,
             "dvk_finite": dvk_finite,
             "dvk_else": object(),

@@ -19,7 +19,7 @@ from torch import nn
 
 from dvk.composer.capture.export import CapturedGraph, trace_module
 from dvk.composer.codegen import cpp
-from dvk.composer.runtime import cpp_load, guards, nano
+from dvk.composer.runtime import cpp_load, nano, strided
 from dvk.nanolang import frame
 from dvk.nanolang.listing.symbolic import Names
 from dvk.nanolang.text.assemble import assemble, tree_names
@@ -61,7 +61,7 @@ class CppText:
         space: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, **self.sizes}
         space.update(
             {
-                "strided": guards.dvk_strided,
+                "strided": strided.dvk_strided,
                 "nhwc": nano.dvk_nhwc,
                 "held": nano.dvk_held,
                 "poisoned": poisoned,

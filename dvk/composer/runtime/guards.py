@@ -388,28 +388,6 @@ def dvk_derived(
     return made[name]
 
 
-def dvk_strided(
-    tensor: torch.Tensor,
-    strides: tuple[int, ...],
-    shape: tuple[int, ...] | None = None,
-    dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """`tensor` in the layout a kernel was written for.
-
-    Raises:
-        RuntimeError: it has another shape or dtype: a kernel would read beyond its memory.
-    """
-    if shape is not None and (tensor.shape != shape or tensor.dtype is not dtype):
-        raise RuntimeError(
-            f"expected {dtype}{list(shape)} inside the fused program, got {tensor.dtype}{list(tensor.shape)}"
-        )
-    if tensor.stride() == strides:
-        return tensor
-    return torch.empty_strided(
-        tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
-    ).copy_(tensor)
-
-
 def dvk_replay(run: Any, inputs: tuple) -> Any:
     """Run a fused program, a method of the module, as one CUDA graph: fresh inputs are copied in, results are copied out."""
 

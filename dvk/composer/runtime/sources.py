@@ -15,6 +15,7 @@ from pathlib import Path
 
 FILES = (
     "guards.py",
+    "strided.py",
     "cpp_load.py",
     "convolution.py",
     "rebuild.py",
