@@ -347,8 +347,10 @@ def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:
     """
     weights = module.__dict__.get("_dvk_weights", ())
     known = module.__dict__.get("_dvk_made")
-    if known is not None and known[3] is weights and known[0] == dvk_state(weights, known[4]):
-        return weights, known[1]
+    if known is not None and len(known[3]) == len(weights):
+        same = known[3] is weights or all(map(operator.is_, known[3], weights))
+        if same and known[0] == dvk_state(weights, known[4]):
+            return weights, known[1]
     writes = getattr(module, "_dvk_writes", ())
     read = [t for n, t in enumerate(weights) if n not in writes and not t.is_inference()]
     # Holding on to the weights' memory keeps another tensor from taking its address.
