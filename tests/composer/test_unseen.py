@@ -152,11 +152,11 @@ def test_compiled_steps_are_noticed_too() -> None:
 
 
 def test_optimizer_steps_on_other_weights_keep_derived_tensors() -> None:
-    new, student = one().eval(), nn.Linear(2, 2)
+    new, student = one().eval(), nn.Linear(500, 500)  # not in memory that other tests have freed
     with torch.no_grad():
         new(USED)
         made = new._dvk_made
-        student.weight.grad = torch.ones(2, 2)
+        student.weight.grad = torch.ones(500, 500)
         torch.optim.AdamW(student.parameters(), fused=True).step()
         new(USED)
     assert new._dvk_made is made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from dvk.harness.session import recording, slowdown
 from dvk.harness.session.attempt import RefereeDied
 from dvk.harness.session.concurrency import PER_GPU
 from dvk.harness.session.judge_session import JudgeSession
+from dvk.harness.session.judge_spec import Judge
 from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.harness.transport.memory_budget import release_cached
 from dvk.records import Status, Task, Verdict
@@ -175,6 +177,14 @@ def test_a_player_is_kept_unless_it_is_out_of_step(
     assert ("player" in session._arms) is kept
 
 
+def idle(queue: JudgeQueue[int]) -> list[Judge]:
+    """Sessions that wait for jobs; a verdict is delivered shortly before its session is kept."""
+    deadline = time.monotonic() + 5
+    while not queue._sessions._idle and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return [one.judge for one in queue._sessions._idle]
+
+
 def test_processes_stay_for_the_next_map_within_a_pool() -> None:
     jobs = [
         (task("affine"), candidate("good/torch_affine")),
@@ -182,11 +192,11 @@ def test_processes_stay_for_the_next_map_within_a_pool() -> None:
     ]
     with JudgeQueue[int](1, QUICK) as pool:
         first = dict(pool.map(jobs, JudgeSpec(tier="smoke")))
-        (court,) = [one.judge for one in pool._sessions._idle]
+        (court,) = idle(pool)
         assert isinstance(court, JudgeSession)
         pid = court._referee.session.pid
         second = dict(pool.map(jobs, JudgeSpec(tier="smoke")))
-        assert [one.judge for one in pool._sessions._idle] == [court]
+        assert idle(pool) == [court]
         assert court._referee.session.pid == pid
     assert all(v.status is Status.OK for v in (*first.values(), *second.values()))
     assert not pool._sessions._idle and not os.path.exists(f"/proc/{pid}")
