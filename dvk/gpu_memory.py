@@ -28,6 +28,8 @@ WAIT_S = 3600.0
 """Added to the wall clock of a child that may wait for memory; its steps have clocks of their parent's."""
 PATIENCE_S = 30.0
 """Time after which a reservation that waits lets no other work start before it."""
+LOOK_S = 5.0
+"""Longest time between two looks of something that waits for room: patience ends without an event."""
 FRESH_S = 60.0
 """Time for which the free memory that was read is believed, while nothing is granted."""
 
@@ -98,7 +100,7 @@ class GpuMemory:
         self._reservations.append(since)
         try:
             while (grant := self.place(need, gpu, since)) is None:
-                self.changed.wait()
+                self.changed.wait(LOOK_S)
             return grant
         finally:
             self._reservations.remove(since)

@@ -265,7 +265,7 @@ class JudgeQueue(Generic[K]):
                     self._waiting.take(taken[0])
                     self._waiting.at_work[taken[0].group] += 1
                     return taken
-                self._changed.wait()
+                self._changed.wait(gpu_memory.LOOK_S)
             self._threads.discard(threading.current_thread())
             return None
 
