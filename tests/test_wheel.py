@@ -134,7 +134,7 @@ def test_verify(installed: Installed, example: Path) -> None:
 
 def test_optimize(installed: Installed, example: Path) -> None:
     assert example.is_relative_to(installed.site)
-    args = ("optimize", str(example), "--budget-s", "15", "--out", "run", "--json")
+    args = ("optimize", str(example), "--budget-s", "15", "--own-kernels", "--out", "run", "--json")
     result = json.loads(installed.dvk(*args, exits=(0, 1)))
     assert result["status"] in ("faster", "no_speedup", "too_noisy", "no_verdict")
     assert (installed.folder / "run" / "report.html").is_file()

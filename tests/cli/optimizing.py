@@ -9,7 +9,13 @@ from tests.cli import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SETTINGS = ("judge.search_s=0.1", "judge.claim_s=0.2", "judge.claim_pairs=20", "judge.num_seeds=1")
+SETTINGS = (
+    "judge.search_s=0.1",
+    "judge.claim_s=0.2",
+    "judge.claim_pairs=20",
+    "judge.num_seeds=1",
+    "optimize.own_kernels=true",  # torch.compile takes half a minute; see test_portfolio and test_lines
+)
 
 QUICK = ("--budget-s", "3", *(word for setting in SETTINGS for word in ("--set", setting)))
 

@@ -73,7 +73,18 @@ def test_what_is_no_back_end_is_refused(tmp_path: Path) -> None:
 def test_optimize_and_verify_take_it(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     env = {"DVK_HOME": str(tmp_path / "home")}
-    words = ("optimize", "model.py", "--backend", NAME, "--budget-s", "5", "--out", "run", "--json")
+    words = (
+        "optimize",
+        "model.py",
+        "--backend",
+        NAME,
+        "--budget-s",
+        "5",
+        "--own-kernels",
+        "--out",
+        "run",
+        "--json",
+    )
     done = warm.dvk(*words, cwd=tmp_path, exits=None, env=env)
     assert done.returncode in (0, 1), done.stderr
     episode = json.loads(

@@ -155,6 +155,7 @@ def test_a_search_in_a_package_ends_with_a_drop_in_that_imports_it(project: Path
         "x=float32[2048,8]",
         "--device",
         "cpu",
+        "--own-kernels",
         "--budget-s",
         "3",
         "--out",
