@@ -118,7 +118,7 @@ def test_every_schedule_agrees_with_torch() -> None:
     made = jobs(CASES)
     assert not wrong(made)
     kinds = {
-        s["kind"]
+        s.printed()["kind"]
         for job in made.values()
         for v in job.program.variants
         for s in v.schedules.values()
