@@ -9,6 +9,7 @@ A call that replays its kernels as one CUDA graph is proposed once the structure
 to end, as in `dvk optimize`, it is kept if it measured faster, and schedules are tried in it: a slow host would hide their effect.
 If the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with nothing here,
 and proposed again with the best schedules if the host was seen to be in the way. Second times decide between the two.
+Networks of many calls are graphs from the start: the host would hide what each recipe gains.
 
 Earlier searches' measurements of kernels of the same class (`tunings`) steer it, too: a kernel starts with the schedule that was
 best, others are tried in the order of their gains, and losing ones are left out.
@@ -145,10 +146,8 @@ class Planner:
         always = tuple(r for r in self.order if r not in MEASURED)
         own = tuple(r for r in self.order if r in OWN_FAMILIES)
         if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
-            always = (
-                *always,
-                *own,
-            )  # without them all would be left to torch, with nothing to measure
+            # Without them all would be left to torch, with nothing to measure.
+            always = (*always, *own)
         title, ending = "fused" if always else AS_IT_IS, ""
         if self.makes_many_calls(always):
             always, ending = (*always, "cuda_graph"), ", as a CUDA graph"
