@@ -133,13 +133,19 @@ def test_all_are_clean() -> None:
 
 @pytest.mark.slow
 def test_large_tasks_are_clean() -> None:
-    """In training mode no output depends on running statistics; a position is no floating tensor."""
+    """What the next norm takes out does not matter: running statistics in training mode, a shift, the scale of a weight."""
+    expected = {
+        "nearest_code": ["an output is not a floating tensor"],
+        "inverted_excite_network_train": [
+            f"`blocks.{n}.project.1.bias` does not matter" for n in range(5)
+        ],
+        "speech_front_end": [f"`convs.{n}.weight` does not matter" for n in range(3)],
+    }
     files = suite.large()
     sources = [path.read_text() for path in files]
     for path, one in zip(files, hygiene(sources), strict=True):
-        left = [r for r in one.reasons if "running_" not in r and "num_batches" not in r]
-        expected = ["an output is not a floating tensor"] if path.stem == "nearest_code" else []
-        assert left == expected, (path.stem, one.reasons)
+        left = [reason for reason in one.reasons if "running_" not in reason]
+        assert left == expected.get(path.stem, []), path.stem
 
 
 @pytest.mark.slow
