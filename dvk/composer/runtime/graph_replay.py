@@ -44,7 +44,7 @@ class dvk_captured:
             host.begin(capturing=True)
             with torch.no_grad(), torch.cuda.graph(self.graph), host:
                 result = forward(*call[0], **call[1])
-        except BaseException:
+        except BaseException:  # whatever ends it, the state is put back
             dvk_put_states(states)
             raise
         finally:
