@@ -196,9 +196,10 @@ def test_processes_stay_for_the_next_map_within_a_pool() -> None:
         assert isinstance(court, JudgeSession)
         pid = court._referee.session.pid
         second = dict(pool.map(jobs, JudgeSpec(tier="smoke")))
+        verdicts = [*first.values(), *second.values()]
+        assert [(v.status, v.error) for v in verdicts] == [(Status.OK, None)] * 4
         assert idle(pool) == [court]
         assert court._referee.session.pid == pid
-    assert all(v.status is Status.OK for v in (*first.values(), *second.values()))
     assert not pool._sessions._idle and not os.path.exists(f"/proc/{pid}")
     other = JudgeQueue[int](1, QUICK)
     assert all(v.status is Status.OK for _, v in other.map(jobs, JudgeSpec(tier="smoke")))
