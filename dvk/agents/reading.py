@@ -183,14 +183,17 @@ def _unwrapped(value: str) -> str:
 
 
 def _answer(text: str) -> str:
-    """As `visible`, with a length check.
+    """As `visible`.
 
     Raises:
-        MalformedAnswer: longer than anything a model is allowed to write.
+        MalformedAnswer: longer than anything a model is allowed to write, or a thought without an answer.
     """
     if len(text) > MAX_CHARS:
         raise MalformedAnswer(f"an answer of {len(text):,} characters")
-    return visible(text)
+    plain = visible(text)
+    if not plain and text.strip():
+        raise MalformedAnswer("a thought without an answer")
+    return plain
 
 
 def visible(text: str) -> str:

@@ -216,6 +216,10 @@ class Trainable(Backbone, Protocol):
         """The parameters to be trained: all, or LoRA's."""
         ...
 
+    def release(self) -> None:
+        """Free the memory that sampling keeps between calls; the next `generate` takes it again."""
+        ...
+
     def save(self, folder: Path) -> None:
         """Write a folder that `hf:FOLDER` opens; written aside, then renamed.
 

@@ -7,6 +7,7 @@ most base models have seen. Answers are tokenised separately from prompts, as in
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any
 
 from jinja2.exceptions import TemplateError
@@ -16,6 +17,7 @@ from dvk.backbone.tokenizer import encoder
 from dvk.errors import UsageError
 
 END = "<|im_end|>"
+THINK = "<think>"
 
 TEMPLATE = """\
 {%- set told = messages[0].role == 'system' -%}
@@ -61,6 +63,18 @@ class ChatTemplate:
         self.stop: tuple[str, ...] = (END,) if speaks_chatml and known is None else ()
         """Texts that end an answer because the tokenizer lacks them as tokens."""
         self._ids = encoder(tokenizer)
+
+    @cached_property
+    def opening(self) -> str:
+        """Text with which the template begins every answer, `<think>` for models that always think; empty for others.
+
+        An answer's text contains it, so that one cut while thinking is not read as an answer.
+        """
+        try:
+            asked = self.render(Conversation(messages=({"role": "user", "content": "?"},)))
+        except UsageError:  # the template wants another order of roles
+            return ""
+        return f"{THINK}\n" if asked.rstrip().endswith(THINK) else ""
 
     def render(self, conversation: Conversation) -> str:
         """The conversation as the model's input text, up to where its answer begins.

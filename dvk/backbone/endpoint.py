@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import openai
 
 from dvk.backbone import Completion, Conversation, Dialect, Sampling, TokenUsage
+from dvk.backbone.chat import THINK
 from dvk.backbone.decoding.seeds import keys_for
 from dvk.config import Config
 from dvk.errors import DvkError, MachineError, UsageError
@@ -42,7 +43,7 @@ class EndpointBackbone:
             )
         self.name, self.model = f"endpoint:{argument}", argument
         self.hosted = True
-        self.dialect: Dialect = "chat"
+        self.dialect: Dialect = settings.endpoint_dialect
         self.settings = settings
         known = settings.prompt_usd is not None and settings.completion_usd is not None
         self.prices = (
@@ -68,6 +69,8 @@ class EndpointBackbone:
         """Whether it writes on another machine, so that its work does not disturb timing here."""
         self.limit_name = "max_tokens"
         """Servers of OpenAI's own newest models require `max_completion_tokens`, which older servers do not know."""
+        self.sets_thinking = self.url is not None
+        """Send `enable_thinking` to the model's chat template, as vLLM and SGLang take it; until a server refuses it."""
 
     def generate(
         self, conversations: Sequence[Conversation], sampling: Sampling
@@ -193,9 +196,17 @@ class EndpointBackbone:
         if not reply.choices:
             return Completion(text="", finish="error", error="the server sent no choice")
         choice = reply.choices[0]
+        text = sampling.cut(choice.message.content or "")  # some servers send the stop text too
+        cut = choice.finish_reason == "length"
+        apart = any(
+            getattr(choice.message, name, None) for name in ("reasoning", "reasoning_content")
+        )
+        if self.settings.thinking and cut and not apart and "</think>" not in text:
+            # The template may have opened the thought, which then is not in the text.
+            text = f"{THINK}\n{text.removeprefix(THINK)}"
         return Completion(
-            text=sampling.cut(choice.message.content or ""),  # some servers send the stop text too
-            finish="length" if choice.finish_reason == "length" else "stop",
+            text=text,
+            finish="length" if cut else "stop",
             tool_calls=tuple(
                 call.model_dump(exclude_none=True) for call in choice.message.tool_calls or ()
             ),
@@ -217,9 +228,15 @@ class EndpointBackbone:
         asked.update(
             {key: value for key, value in optional.items() if value or value == 0 and key == "seed"}
         )
+        if self.sets_thinking:
+            thinking = {"enable_thinking": self.settings.thinking}
+            asked["extra_body"] = {"chat_template_kwargs": thinking}
         try:
             return self.client.chat.completions.create(**asked)
-        except openai.BadRequestError as error:
+        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+            if self.sets_thinking and "chat_template_kwargs" in str(error):
+                self.sets_thinking = False
+                return self._request(conversation, sampling, seed)
             if self.limit_name == "max_completion_tokens" or "max_completion_tokens" not in str(
                 error
             ):

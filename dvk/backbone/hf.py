@@ -6,6 +6,7 @@ Prompts that leave no room for an answer finish with an error; all other errors 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -185,7 +186,7 @@ class HfBackbone:
         others = tuple(
             Alternative(
                 position=position,
-                at=len(stops.text(row.completion[:position])),
+                at=len(self.chat.opening) + len(stops.text(row.completion[:position])),
                 token=token,
                 logprob=logprob,
             )
@@ -198,7 +199,7 @@ class HfBackbone:
             logprobs=() if num_begun else drawn.logprobs,
         )
         return Completion(
-            text=stops.text(row.completion),
+            text=self.chat.opening + stops.text(row.completion),
             tokens=tokens,
             finish="length" if cut else drawn.finish,
             alternatives=others,
@@ -263,6 +264,9 @@ class HfBackbone:
     def release(self) -> None:
         """Free the sampler's caches and graphs; the next `generate` creates them again."""
         self.engine = None
+        if self.model.device.type == "cuda":
+            gc.collect()  # a captured graph and its pool refer to each other
+            torch.cuda.empty_cache()
 
     def save(self, folder: Path) -> None:
         """Write weights (or adapters), tokenizer and `dvk.json`; an existing `folder` is complete.

@@ -77,7 +77,7 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
     source = str(folder) if local else argument
     offline = False
     try:
-        if local and (folder / "adapter_config.json").is_file():
+        if has_adapters(argument):
             base = json.loads((folder / "adapter_config.json").read_text())[
                 "base_model_name_or_path"
             ]
@@ -92,6 +92,11 @@ def load(argument: str, settings: Settings, device: torch.device) -> Loaded:
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise _explained(error, argument) from error
     return Loaded(model, tokenizer, read_card(folder) if local else {})
+
+
+def has_adapters(argument: str) -> bool:
+    """Whether it is a local folder of adapters instead of whole weights."""
+    return (Path(argument).expanduser() / "adapter_config.json").is_file()
 
 
 def folder_of(argument: str, suffixes: tuple[str, ...], otherwise: str) -> Path:

@@ -33,6 +33,10 @@ class BackboneConfig(Section):
         "OPENAI_API_KEY",
         description="Environment variable that holds the server's key; keys do not belong in files.",
     )
+    endpoint_dialect: Literal["chat", "davinci"] = Field(
+        "chat",
+        description="Prompts and answers of a served model: davinci for the checkpoints of daVinci-kernel.",
+    )
     concurrency: int = Field(
         16, ge=1, description="Requests in flight at once; servers that batch need many."
     )

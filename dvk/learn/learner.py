@@ -96,7 +96,8 @@ class Learner:
             settings: rates, clipping, precision.
             num_steps: of the whole training, for the schedule.
             compiled: see `Scorer`.
-            start: the initial model for losses that use its log-probabilities (`Scored.start`); it is not changed.
+            start: the initial model for losses that use its log-probabilities (`Scored.start`); it is not changed. `model` itself
+                stands for its base without LoRA adapters.
 
         Raises:
             UsageError: trainable weights are in fp16 or bf16.
@@ -134,9 +135,11 @@ class Learner:
             else Scorer(model, compiled=compiled)
         )
         trained = scorer if self.sharded else model
-        self._start = (
-            None if start is None else Scorer(start.requires_grad_(False).eval()).to(self.device)
-        )
+        self._start: Scorer | None = None
+        self._without_adapters = start is model
+        if start is not None:
+            beside = start if start is model else start.requires_grad_(False).eval()
+            self._start = Scorer(beside).to(self.device)
         self.optimizer = torch.optim.AdamW(
             groups(trained, WEIGHT_DECAY), lr=settings.rate, betas=BETAS, fused=on_gpu
         )
@@ -233,7 +236,8 @@ class Learner:
     def _under_start(self, micro: Packs, temperature: float) -> torch.Tensor | None:
         if self._start is None:
             return None
-        with self.accelerator.autocast():
+        base = self.model.disable_adapter() if self._without_adapters else nullcontext()
+        with base, self.accelerator.autocast():
             tensor: torch.Tensor = self._start(micro, temperature)[0].float()
         return tensor
 

@@ -64,7 +64,7 @@ def match(
         rows: with the sampler's log-probabilities if known.
         config: `credit` for the band and the veto, `learning` for sizes.
         temperature: the sampling temperature.
-        team: the process group; all processes have the same rows.
+        processes: the process group; all processes have the same rows.
     """
     settings = config.credit
     scored = logprobs(learner, rows, config, temperature, processes)
@@ -120,18 +120,33 @@ def micro_batches(
 ) -> list[tuple[list[list[int]], Packs]]:
     """Rows laid into micro-batches, this process's share: the rows of each pack, and the packs.
 
+    A micro-batch holds at most `micro_packs` × `pack_tokens` tokens, or one row that is longer.
+
     Args:
-        rows: longer ones than `learning.pack_tokens` get separate, longer packs.
+        rows: those longer than `pack_tokens` come last, each in a separate pack.
         config: `learning`.
         seed: of the order.
-        team: the process group.
+        processes: the process group. Every process gets as many micro-batches.
     """
     settings = config.learning
-    capacity = max(settings.pack_tokens, max((len(r.ids) for r in rows), default=0))
-    groups = [g.tolist() for g in plan(np.asarray([len(r.ids) for r in rows]), capacity, seed)]
-    parts = deal_packs(groups, processes.rank, processes.size, settings.micro_packs)
+    sizes = np.asarray([len(row.ids) for row in rows], dtype=np.int64)
+    short = np.flatnonzero(sizes <= settings.pack_tokens)
+    groups = [short[g].tolist() for g in plan(sizes[short], settings.pack_tokens, seed)]
+    laid = [
+        (part, settings.pack_tokens)
+        for part in deal_packs(groups, processes.rank, processes.size, settings.micro_packs)
+    ]
+    budget = settings.micro_packs * settings.pack_tokens
+    # The longest first: rows of about one length share a micro-batch, and a run that lacks the memory fails at once.
+    long = sorted(np.flatnonzero(sizes > settings.pack_tokens).tolist(), key=lambda i: -sizes[i])
+    while long:
+        capacity = int(sizes[long[0]])
+        count = max(1, budget // capacity) * processes.size
+        now, long = long[:count], long[count:]
+        laid.append(([[i] for i in now[processes.rank :: processes.size]], capacity))
     return [
-        (part, lay_out([[rows[i] for i in group] for group in part], capacity)) for part in parts
+        (part, lay_out([[rows[i] for i in group] for group in part], capacity))
+        for part, capacity in laid
     ]
 
 
@@ -171,7 +186,7 @@ def update(
         config: `credit`, `objective`, `learning`.
         seed: of the order of rows.
         temperature: the sampling temperature.
-        team: the process group; all processes have the same rows.
+        processes: the process group; all processes have the same rows.
 
     Returns:
         The learner's report of the last step, with rows, kept, mismatch and mismatch_worst. Without rows nothing changes.

@@ -60,7 +60,7 @@ FORMS = {
 
 BROKEN = {
     "empty": ("", "an empty answer"),
-    "only thinking": ("<think>so many skills", "an empty answer"),
+    "only thinking": ("<think>so many skills", "a thought without an answer"),
     "prose": ("I would choose a and b.", "no tool call"),
     "half of a surrogate pair": (
         call({"selected_skills": [{"name": "\ud800"}]}),
@@ -163,7 +163,7 @@ def test_code_is_found(text: str, wanted: str) -> None:
         ("class ModelNew is what I would write", True, "no fenced block"),
         (f"```python\n{MODEL}", False, "cut at the token limit"),
         ("```python\n\n```", True, "empty block"),
-        (f"<think>```python\n{MODEL}```", True, "empty answer"),
+        (f"<think>```python\n{MODEL}```", True, "thought without an answer"),
     ],
 )
 def test_no_code_says_why(text: str, complete: bool, why: str) -> None:

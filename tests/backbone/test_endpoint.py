@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from dvk.agents import reading
 from dvk.backbone import Completion, Conversation, Sampling, endpoint, open_backbone
 from dvk.backbone.hf import HfBackbone
 from dvk.config import BackboneConfig as Settings
@@ -145,6 +146,37 @@ def test_a_server_that_wants_the_newer_name_of_the_limit_gets_it() -> None:
         assert [a.text for a in client.generate(asking("a"), Sampling())] == ["a"]
         assert [a.text for a in client.generate(asking("b"), Sampling())] == ["b"]
         assert ["max_tokens" in request for request in server.requests] == [True, False, False]
+
+
+def test_the_setting_of_thinking_reaches_the_chat_template_until_a_server_refuses_it() -> None:
+    refusal = {"message": "Unrecognized request argument supplied: chat_template_kwargs"}
+    with serving(open_backbone("scripted")) as server:
+        client_of(server, thinking=True).generate(asking("a"), Sampling())
+        client_of(server).generate(asking("a"), Sampling())
+        server.stumbles = [(400, refusal)]
+        refused = client_of(server)
+        assert [refused.generate(asking(text), Sampling())[0].text for text in "bc"] == ["b", "c"]
+        sent = [request.get("chat_template_kwargs") for request in server.requests]
+        off = {"enable_thinking": False}
+        assert sent == [{"enable_thinking": True}, off, off, None, None]
+
+
+def test_a_thought_that_the_server_cut_is_not_read_as_an_answer(tmp_path: Path) -> None:
+    thought = "Let me think.\n```python\nclass ModelNew: ...\n```\nWait, that is wrong because"
+    with serving(script(tmp_path, {"match": "", "answer": thought, "finish": "length"})) as server:
+        for thinking, parses in ((True, False), (False, True)):
+            (answer,) = client_of(server, thinking=thinking).generate(asking("a"), Sampling())
+            assert answer.finish == "length"
+            if parses:
+                assert "ModelNew" in reading.code(answer.text, complete=False)
+            else:
+                with pytest.raises(reading.MalformedAnswer, match="thought without an answer"):
+                    reading.code(answer.text, complete=False)
+
+
+def test_a_served_model_may_speak_daVincis_dialect() -> None:
+    with serving(open_backbone("scripted")) as server:
+        assert client_of(server, endpoint_dialect="davinci").dialect == "davinci"
 
 
 def test_key_and_url_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import huggingface_hub.constants
 import pytest
 import torch
 
+from dvk.agents import reading
 from dvk.backbone import Conversation, Sampling, ScoringRow, nano, open_backbone
 from dvk.backbone.hf import HfBackbone
 from dvk.config import BackboneConfig as Settings
@@ -285,3 +286,17 @@ def test_a_hub_that_does_not_answer_is_said_at_once(
         assert "hf download" in caught.value.hint
     assert time.monotonic() - began < 10
     assert are_progress_bars_disabled() and not logging.is_progress_bar_enabled()
+
+
+def test_an_answer_of_a_model_that_always_thinks_begins_with_its_thought(nano_folder: Path) -> None:
+    backbone = opened(nano_folder)
+    plain = backbone.generate(ASKED, GREEDY)
+    assert backbone.chat.opening == ""
+    thinking = opened(nano_folder)
+    template = thinking.chat.template
+    thinking.chat.template = template + "{% if add_generation_prompt %}<think>\n{% endif %}"
+    answers = thinking.generate(ASKED, Sampling(temperature=0, max_tokens=16, alternatives=True))
+    assert all(a.text.startswith("<think>\n") for a in answers) and len(plain) == len(answers)
+    with pytest.raises(reading.MalformedAnswer):
+        reading.code(answers[0].text, complete=False)
+    assert all(one.at >= len("<think>\n") for a in answers for one in a.alternatives)

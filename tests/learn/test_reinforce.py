@@ -9,7 +9,9 @@ from statistics import fmean
 import pytest
 import torch
 
-from dvk.config import Config
+from dvk.backbone.loading import new_adapters
+from dvk.config import Config, changed
+from dvk.distributed import ProcessGroup
 from dvk.learn import reinforce
 from dvk.learn.learner import Learner
 from dvk.learn.reinforce import logprobs, match, micro_batches, update
@@ -161,6 +163,39 @@ def test_rows_longer_than_a_pack_are_not_lost() -> None:
     rows = [TrainingRow.answer([1] * 50, [2] * 40), TrainingRow.answer([1], [2])]
     found = micro_batches(rows, CONFIG)
     assert sorted(i for groups, _ in found for group in groups for i in group) == [0, 1]
+
+
+def test_a_micro_batch_is_bounded_by_tokens() -> None:
+    """A row of eight packs once made each of the other packs as long."""
+    lengths = [512, 70, 65, 65, *[20] * 40]
+    rows = [TrainingRow.answer([1] * (n - 5), [2] * 5) for n in lengths]
+    config = changed(CONFIG, {"learning.micro_packs": 4})
+    for size in (1, 2, 3):
+        found = [
+            micro_batches(rows, config, processes=ProcessGroup(rank=rank, size=size))
+            for rank in range(size)
+        ]
+        assert len({len(one) for one in found}) == 1, "processes wait for each other"
+        laid = [index for one in found for groups, _ in one for g in groups for index in g]
+        assert sorted(laid) == list(range(len(rows)))
+        assert all(
+            p.ids.numel() <= 4 * 64 or p.ids.shape == (1, 512) for one in found for _, p in one
+        )
+
+
+def test_lora_compares_with_its_base_without_a_second_model() -> None:
+    model = new_adapters(tiny(seed=3), 4)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.add_(0.1)
+    alone = Learner(model, CONFIG.learning, 10, start=model)
+    packs = [packs for _, packs in micro_batches(sampled(alone, 6), CONFIG)]
+    for of in packs:
+        base = alone._under_start(of, 1.0)
+        expected = Learner(tiny(seed=3), CONFIG.learning, 10).scorer(of, 1.0)[0]
+        assert base is not None and torch.allclose(base, expected, atol=1e-6)
+        assert not torch.allclose(alone.scorer(of, 1.0)[0], expected, atol=1e-3), "adapters are on"
 
 
 def sharp(dtype: torch.dtype) -> Learner:

@@ -19,7 +19,7 @@ from dvk.errors import DvkError, UsageError
 from dvk.learn.learner import rate
 from dvk.pipelines.train import TrainRequest, check, train
 from dvk.pipelines.train.figures import Guards, episode_figures
-from dvk.pipelines.train.state import TrainState, copy_library, held_beside, newest
+from dvk.pipelines.train.state import TrainState, copy_library, newest, reference_policy
 from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.records import Episode, Trace, Turn
 from dvk.runs import RunFolder
@@ -172,9 +172,11 @@ def test_a_resumed_run_is_held_near_where_it_began(tmp_path: Path) -> None:
         "three steps of two updates"
     )
     with pytest.raises(UsageError, match="whole copy of the model"):
-        held_beside(start, changed(config, {"learning.sharding": "fsdp"}), ProcessGroup(size=2))
+        reference_policy(
+            start, None, changed(config, {"learning.sharding": "fsdp"}), ProcessGroup(size=2)
+        )
     with pytest.raises(UsageError, match="which training began with"):
-        held_beside(f"nano:{tmp_path / 'gone'}", config, ProcessGroup())
+        reference_policy(f"nano:{tmp_path / 'gone'}", None, config, ProcessGroup())
 
 
 def test_divergence_from_a_reference_policy_is_computed_in_its_precision(
@@ -183,7 +185,7 @@ def test_divergence_from_a_reference_policy_is_computed_in_its_precision(
     monkeypatch.setattr("dvk.backbone.loading.FP32_PARAMETERS", 0)  # every model is a large one
     start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
     assert open_backbone(start, CONFIG, device="cpu").model.dtype is torch.bfloat16  # type: ignore[attr-defined]
-    assert held_beside(start, CONFIG, ProcessGroup()).dtype is torch.float32
+    assert reference_policy(start, None, CONFIG, ProcessGroup()).dtype is torch.float32
 
 
 def test_a_model_without_weights_is_refused(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dvk import backends
 from dvk.agents import TaskContext, run_episodes, trials, writers
 from dvk.backbone import Backbone
@@ -33,6 +31,7 @@ from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.learn.assign import assign, degenerate, rows
 from dvk.learn.learner import opened
+from dvk.learn.memory import is_short, update_bytes
 from dvk.learn.reinforce import update
 from dvk.pipelines import tracebacks
 from dvk.pipelines.metrics import FILE, Metrics
@@ -47,10 +46,6 @@ from dvk.records import Device, Episode
 from dvk.runs import RunFolder
 from dvk.skills.grooming import groom
 from dvk.skills.plays import plays
-
-LEARNING_BYTES = 8 << 30
-"""Free memory of a GPU below which waiting judges release theirs before an update, at the cost of some seconds of restarting:
-one of 160 answers of nano's takes 7 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +185,6 @@ class Training:
         live.stage("trying skills", step)
         tried = self.tried(subjects, episodes, step)
         clock.lap("trials")
-        if may_run_out_of_memory(state.learner.device):
-            self.judging.make_room()
         worths = trials.summary_rewards(tried)
         live.stage("learning", step)
         assigned = [
@@ -244,9 +237,11 @@ class Training:
 
     def learned(self, episodes: Sequence[Episode], step: int) -> dict[str, Any]:
         """Make one update, and give the new weights to the writer; figures of the update."""
+        made = [row for episode in episodes for row in rows(episode)]
+        self.make_room(max((len(row.ids) for row in made), default=0))
         figures = update(
             self.state.learner,
-            [row for episode in episodes for row in rows(episode)],
+            made,
             self.config,
             seed=step,
             temperature=self.config.rollout.temperature,
@@ -254,6 +249,19 @@ class Training:
         )
         writers.renew(self.writer, self.state.backbone)
         return figures
+
+    def make_room(self, longest: int) -> None:
+        """Free GPU memory if the update would lack it: the sampler's caches, then idle judges; both take seconds to restart.
+
+        Args:
+            longest: tokens of the longest row.
+        """
+        learner = self.state.learner
+        needed = update_bytes(learner.model, longest, learner.settings)
+        if is_short(learner.device, needed):
+            self.state.backbone.release()
+        if is_short(learner.device, needed):
+            self.judging.make_room()
 
     def write_episodes(self, credited: list[Episode], played: Sequence[Episode], step: int) -> None:
         """Write the step's episodes, and tracebacks of errors in drawing and playing."""
@@ -327,14 +335,6 @@ def check(config: Config) -> None:
             f"one conversation a task has no peers, and credit.advantage={advantage} compares with them",
             "raise rollout.rollouts, or set credit.advantage=reinforce",
         )
-
-
-def may_run_out_of_memory(device: torch.device) -> bool:
-    """Whether an update might run out of memory on a GPU."""
-    if device.type != "cuda":
-        return False
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + unused < LEARNING_BYTES
 
 
 def in_order(episodes: Sequence[Episode], subjects: Sequence[TaskContext]) -> list[Episode]:

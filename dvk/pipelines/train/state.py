@@ -18,6 +18,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from dvk.backbone import Trainable, open_backbone
+from dvk.backbone.loading import has_adapters
 from dvk.config import Config
 from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
@@ -117,7 +118,7 @@ class TrainState:
             backbone.model,
             settings,
             num_steps * config.objective.passes,
-            start=held_beside(start, config, processes),
+            start=reference_policy(start, backbone.model, config, processes),
         )
         if kept is not None:
             learner.restore(kept)
@@ -184,10 +185,20 @@ class TrainState:
             )
 
 
-def held_beside(start: str, config: Config, processes: ProcessGroup) -> Any:
-    """The initial model, if the objective uses the learner's distance from it."""
+def reference_policy(start: str, model: Any, config: Config, processes: ProcessGroup) -> Any:
+    """The initial model, if the objective uses the learner's distance from it; `model` itself if its adapters began at zero.
+
+    Args:
+        start: the spec that training began with.
+        model: the learner's.
+
+    Raises:
+        UsageError: it cannot be had.
+    """
     if not config.objective.kl:
         return None
+    if config.backbone.lora_rank and not has_adapters(start.partition(":")[2]):
+        return model
     if config.learning.sharding != "none" and processes.size > 1:
         raise UsageError(
             "objective.kl needs a whole copy of the model, but the learner is sharded",
