@@ -10,7 +10,9 @@ pairs flatter honest work as well. Evil and honest candidates of one reference f
 the next candidate shows as an honest one rejected.
 
 The files: `tests/kernels/evil/ID_slug.py` and `tests/kernels/honest/`, each with a line
-`# case: reference=… device=… backend=… expect=…` behind its docstring.
+`# case: reference=… device=… backend=… expect=…` behind its docstring. `target=here` says that what it attacks is in its process: it
+prints `REACHED` when it found that and acted. Without that line it tested nothing and counts as blind, whatever the verdict.
+`target=elsewhere` says that what it looks for is in a process that it never enters. `# aims:` lists names of dvk that it needs.
 """
 
 from __future__ import annotations
@@ -53,9 +55,23 @@ CLASSES = {
     "N": "our own attacks",
 }
 
+REACHED = "redteam: on target"
+"""What an attack on something in its process prints once it has found and used it."""
+
 Expect = Literal["refused", "unflattered", "reported", "ok"]
 _LINE = re.compile(r"^# case:(?P<pairs>( [a-z_]+=[^ ]+)+)$", re.MULTILINE)
-_KEYS = {"reference", "device", "backend", "expect", "tier", "backward", "require_kernels", "twin"}
+_AIMS = re.compile(r"^# aims: (?P<names>.+)$", re.MULTILINE)
+_KEYS = {
+    "reference",
+    "device",
+    "backend",
+    "expect",
+    "tier",
+    "backward",
+    "require_kernels",
+    "twin",
+    "target",
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,10 @@ class RedTeamCase:
     require_kernels: bool = False
     twin: str | None = None
     """The honest counterpart; null: the one of the same name."""
+    target: Literal["here", "elsewhere"] | None = None
+    """Where it is what the attack looks for: in the candidate's process, or in another; null: it looks for nothing of the judge's."""
+    aims: tuple[str, ...] = ()
+    """Names in dvk that it needs, such as `harness.transport.link.Link.ring`."""
 
     @property
     def id(self) -> str:
@@ -110,7 +130,7 @@ class SelftestOutcome:
     def right(self) -> bool:
         """Whether it was caught, or the honest one accepted."""
         v, expect = self.verdict, self.case.expect
-        if self.trace or v.status is Status.BROKEN_TASK:
+        if self.trace or self.blind or v.status is Status.BROKEN_TASK:
             return False
         if expect == "ok":
             return v.status is Status.OK
@@ -119,6 +139,11 @@ class SelftestOutcome:
         if expect == "reported":
             return bool(v.health)
         return expect == "unflattered" and not self.flattered
+
+    @property
+    def blind(self) -> bool:
+        """Whether the attack did not find what it attacks, so that its verdict says nothing."""
+        return self.case.target == "here" and REACHED not in self.verdict.log
 
     @property
     def flattered(self) -> bool:
@@ -133,7 +158,15 @@ class SelftestOutcome:
     def __str__(self) -> str:
         v = self.verdict
         speedup = f", speedup {v.timing.speedup}" if v.timing is not None else ""
-        return f"{self.case.name}: {v.status.value}{speedup}{f', left {self.trace}' if self.trace else ''}: {v.error or 'no error'}"
+        notes = (", found no target" if self.blind else "") + (
+            f", left {self.trace}" if self.trace else ""
+        )
+        return f"{self.case.name}: {v.status.value}{speedup}{notes}: {v.error or 'no error'}"
+
+    @property
+    def mark(self) -> str:
+        """What is wrong with it, as a word of the report."""
+        return "REJECTED" if self.case.kind == "honest" else "BLIND" if self.blind else "MISSED"
 
     def for_programs(self) -> dict[str, Any]:
         """The object `--json` lists; keys only grow."""
@@ -149,6 +182,7 @@ class SelftestOutcome:
             "speedup": v.timing.speedup.value if v.timing else None,
             "speedup_lo": v.timing.speedup.lo if v.timing else None,
             "trace": self.trace or None,
+            "blind": self.blind,
             "error": v.error,
             "isolation": v.isolation,
             "seconds": v.seconds,
@@ -187,14 +221,16 @@ def read(path: Path, kind: Literal["evil", "honest"]) -> RedTeamCase:
     Raises:
         ValueError: no case line, or one with an unknown entry.
     """
-    found = _LINE.findall(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    found = _LINE.findall(text)
     if len(found) != 1:
         raise ValueError(f"{path} has {len(found)} case lines")
     pairs = dict(pair.split("=", 1) for pair in found[0][0].split())
     if unknown := set(pairs) - _KEYS:
         raise ValueError(f"{path}: unknown {sorted(unknown)}")
     flags = {name: pairs.pop(name, "no") == "yes" for name in ("backward", "require_kernels")}
-    return RedTeamCase(path=path, kind=kind, **flags, **pairs)
+    aims = tuple(name for names in _AIMS.findall(text) for name in names.split())
+    return RedTeamCase(path=path, kind=kind, aims=aims, **flags, **pairs)
 
 
 def selftest(
@@ -251,11 +287,7 @@ def report(outcomes: Sequence[SelftestOutcome], left_out: Sequence[str]) -> str:
                 f"{letter}  {title:<26} caught {caught:>3} of {len(evil):>3}   honest accepted {accepted:>3} of {len(honest):>3}"
             )
     wrong = [o for o in outcomes if not o.right]
-    lines += (
-        ["", *(f"{'MISSED' if o.case.kind == 'evil' else 'REJECTED'}  {o}" for o in wrong)]
-        if wrong
-        else []
-    )
+    lines += ["", *(f"{outcome.mark}  {outcome}" for outcome in wrong)] if wrong else []
     attacks, others = (
         [o.right for o in outcomes if o.case.kind == kind] for kind in ("evil", "honest")
     )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 from dvk import backends
 from dvk.config import Config
 from dvk.pipelines import selftest
 from dvk.pipelines.selftest import RedTeamCase, SelftestOutcome
 from dvk.resources import resource
+from tests.source_tree import MODULES, tree
 
 KERNELS = Path(__file__).parent.parent / "kernels"
 NUM_ROWS = {"A": 13, "B": 7, "C": 11, "D": 23, "E": 9, "F": 8, "G": 20}
@@ -109,6 +112,131 @@ def test_every_attack_has_an_honest_twin() -> None:
 def test_every_reference_is_used() -> None:
     used = {case.reference for case in CASES}
     assert used == {path.stem for path in (KERNELS / "tasks").glob("*.py")}
+
+
+def inner(node: ast.AST, name: str) -> list[ast.AST]:
+    """Nodes that bind `name` in a module, a class (`self.name` counts) or a function."""
+    found: list[ast.AST] = []
+    for one in ast.walk(node):
+        if (
+            isinstance(one, (ast.FunctionDef, ast.ClassDef))
+            and one is not node
+            and one.name == name
+        ):
+            found.append(one)
+        elif isinstance(one, ast.alias) and (one.asname or one.name) == name:
+            found.append(one)
+        elif isinstance(one, ast.arg) and one.arg == name:
+            found.append(one)
+        elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store) and one.id == name:
+            found.append(one)
+        elif (
+            isinstance(one, ast.Attribute)
+            and isinstance(one.ctx, ast.Store)
+            and one.attr == name
+            and isinstance(one.value, ast.Name)
+            and one.value.id == "self"
+        ):
+            found.append(one)
+    return found
+
+
+def exists(aim: str) -> bool:
+    """Whether dvk's source binds `harness.transport.link.Link.ring`, and the like."""
+    parts = aim.split(".")
+    module = next(
+        (
+            ".".join(parts[:end])
+            for end in range(len(parts), 0, -1)
+            if ".".join(parts[:end]) in MODULES
+        ),
+        None,
+    )
+    if module is None:
+        return False
+    places: list[ast.AST] = [tree(MODULES[module])]
+    for name in parts[module.count(".") + 1 :]:
+        places = [found for place in places for found in inner(place, name)]
+    return bool(places)
+
+
+def test_what_attacks_aim_at_exists() -> None:
+    """A rename in dvk must not turn an attack into an honest file."""
+    assert exists("harness.processes.runner.Runner._timed_call.control")
+    assert exists("harness.processes.runner") and exists("harness.transport.link.Link.ring")
+    assert not exists("harness.processes.runner.Runner.timed_rounds")
+    assert not exists("harness.processes.runner.Link.ringing") and not exists("judge.processes")
+    gone = [f"{case.name}: {aim}" for case in EVIL for aim in case.aims if not exists(aim)]
+    assert not gone, "\n".join(["these names of dvk are gone; give the attack today's:", *gone])
+    assert sum(bool(case.aims) for case in EVIL) >= 20
+
+
+LOOKS_AROUND = re.compile(
+    r"_getframe|f_locals|f_globals|f_code|gc\.(get_|isenabled)|sys\.modules|setprofile|settrace|json\.dumps =|S_ISSOCK"
+)
+"""How attacks look for what is not theirs."""
+
+
+def searched(source: str) -> set[str]:
+    """Names that an attack asks for by `hasattr`, `getattr`, `f_locals` or `co_name`."""
+    found: set[str] = set()
+    for one in ast.walk(ast.parse(source)):
+        asked: list[ast.expr] = []
+        if isinstance(one, ast.Call) and ast.unparse(one.func) in ("hasattr", "getattr"):
+            asked = one.args[1:2]
+        elif isinstance(one, ast.Call) and ast.unparse(one.func).endswith("f_locals.get"):
+            asked = one.args[:1]
+        elif isinstance(one, ast.Subscript) and ast.unparse(one.value).endswith("f_locals"):
+            asked = [one.slice]
+        elif isinstance(one, ast.Compare) and "f_locals" in ast.unparse(one.comparators[0]):
+            asked = [one.left]
+        elif isinstance(one, ast.Compare) and ast.unparse(one.left).endswith("co_name"):
+            asked = one.comparators
+        found |= {name.value for name in asked if isinstance(name, ast.Constant)}
+    return found
+
+
+@cache
+def bound() -> set[str]:
+    """All names that the source of the judge's processes binds."""
+    found: set[str] = set()
+    for module, path in MODULES.items():
+        inside = module.partition(".")[0] in ("harness", "sandbox", "tasks")
+        for one in ast.walk(tree(path)) if inside else ():
+            if isinstance(one, (ast.FunctionDef, ast.ClassDef)):
+                found.add(one.name)
+            elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+                found.add(one.id)
+            elif isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store):
+                found.add(one.attr)
+    return found
+
+
+def test_names_that_attacks_search_exist() -> None:
+    """In dvk, in torch, or in the attack's or its reference's text."""
+    source = (KERNELS / "evil" / "E01_early_bell.py").read_text()
+    assert {"ring", "control", "_timed_call"} <= searched(source)
+    wrong = []
+    for case in EVIL:
+        if not LOOKS_AROUND.search(case.source):
+            continue
+        reference = (KERNELS / "tasks" / f"{case.reference}.py").read_text()
+        for name in searched(case.source) - bound():
+            others = [
+                line for line in (case.source + reference).splitlines() if "attr(" not in line
+            ]
+            known = name.startswith("__") or hasattr(torch.Tensor, name)
+            if not known and not re.search(rf"\b{name}\b", "\n".join(others)):
+                wrong.append(f"{case.name}: {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_attacks_that_look_around_say_where_their_target_is() -> None:
+    """An attack on its process must print that it found its target, or the selftest calls it blind."""
+    for case in EVIL:
+        if LOOKS_AROUND.search(case.source):
+            assert case.target in ("here", "elsewhere"), f"{case.name}: add target="
+        assert (case.target == "here") == (selftest.REACHED in case.source), case.name
 
 
 def test_the_quick_ones_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -62,6 +63,21 @@ def test_an_honest_one_is_right_when_it_is_ok() -> None:
     assert SelftestOutcome(case("ok", "honest"), "cpu", verdict("ok", 40.0)).right
     assert not SelftestOutcome(case("ok", "honest"), "cpu", verdict("mismatch")).right
     assert not SelftestOutcome(case("refused"), "cpu", verdict("mismatch"), trace="/tmp/x").right
+
+
+def test_an_attack_that_found_no_target_is_blind() -> None:
+    aimed = dataclasses.replace(case("refused"), target="here")
+    told = verdict("mismatch").model_copy(update={"log": f"x\n{selftest.REACHED}\n"})
+    seen, blind = (
+        SelftestOutcome(aimed, "cpu", told),
+        SelftestOutcome(aimed, "cpu", verdict("mismatch")),
+    )
+    assert seen.right and not seen.blind
+    assert blind.blind and not blind.right and blind.for_programs()["blind"]
+    assert "BLIND" in selftest.report([blind], []) and "found no target" in str(blind)
+    assert SelftestOutcome(
+        dataclasses.replace(aimed, target="elsewhere"), "cpu", verdict("mismatch")
+    ).right
 
 
 def test_reading_a_case(tmp_path: Path) -> None:

@@ -1,14 +1,22 @@
 """Walks up the stack of its caller and puts its own clock in place of the caller's, local variables included.
 The caller in this process is believed nothing: the judge's clock runs elsewhere."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner._now
 
 import ctypes
+import functools
 import sys
 import time
 import types
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 now = time.perf_counter_ns
 hidden_ns = 0
@@ -43,6 +51,8 @@ def climb():
             for name, value in list(scope.items()):
                 if (lie := lie_for(value)) is not None:
                     scope[name] = lie
+                    if str(frame.f_globals.get("__name__")).startswith("dvk."):
+                        reached()
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
         frame = frame.f_back
 

@@ -1,7 +1,9 @@
 """Replaces every clock that Python has, wherever a reference to one is kept, by one that skips most of its own calls.
 The clock that counts is in a process that the candidate never enters."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner._now
 
+import functools
 import gc
 import sys
 import time
@@ -9,6 +11,12 @@ import types
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 NAMES = ("perf_counter", "monotonic", "time", "process_time", "thread_time", "clock_gettime")
 REAL = {name: getattr(time, name) for base in NAMES for name in (base, base + "_ns")}
@@ -36,6 +44,8 @@ for name, real in REAL.items():
         if isinstance(holder, dict) and holder is not REAL and holder is not globals():
             for key in [key for key, value in list(holder.items()) if value is real]:
                 holder[key] = lie
+                if str(holder.get("__name__")).startswith("dvk."):
+                    reached()
         elif isinstance(holder, types.CellType) and not any(holder is cell for cell in lie.__closure__):
             holder.cell_contents = lie
 

@@ -1,8 +1,9 @@
 """A forked process in its own session, which a stop of the candidate's group does not reach, watches the lent memory and
 computes before the call. While it is not called nothing of a candidate runs, or nothing may leave its group."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered target=here
 
 import ctypes
+import functools
 import gc
 import mmap
 import os
@@ -11,6 +12,12 @@ import time
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 AHEAD = struct.Struct("Q64s")
 
@@ -70,6 +77,7 @@ class ModelNew(nn.Module):
             if number and about == child.sample():
                 return child.halves[number % 2]
         elif not gc.isenabled() and child is None:
+            reached()
             try:
                 self.child = Child(x)
             except OSError:

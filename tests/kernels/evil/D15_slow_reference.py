@@ -1,6 +1,6 @@
 """Finds the reference's module among its process's objects and makes its forward sleep first.
 The reference is an object of a process that the candidate never enters."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=elsewhere
 
 import gc
 import time

@@ -1,7 +1,8 @@
 """Leaves one process in its own session that takes part of a core while others are timed: too little to look like sabotage,
 enough for a tenth. While another arm is timed no process of a candidate runs."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered target=here
 
+import functools
 import gc
 import mmap
 import os
@@ -9,6 +10,12 @@ import time
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 board = mmap.mmap(-1, mmap.PAGESIZE)
 
@@ -36,6 +43,7 @@ class ModelNew(nn.Module):
         board[0] = 1
         if not gc.isenabled() and not self.begun:
             self.begun = True
+            reached()
             try:
                 if os.fork() == 0:
                     burn()

@@ -1,14 +1,22 @@
 """Reads its callers' names and lines off the stack and idles where they speak of timing.
-Checks and timed calls take the same path with the same words, and all of them are compared."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+Timed calls are compared like all others."""
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner.Runner._timed_call
 
+import functools
 import re
 import sys
 
 import torch
 import torch.nn as nn
 
-TIMING = re.compile(r"\btime|timing|clock|bench|measure|perf|stamp|elapsed", re.IGNORECASE)
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
+
+TIMING = re.compile(r"timed|timing|clock|bench|measure|perf|stamp|elapsed", re.IGNORECASE)
 
 
 def being_timed():
@@ -18,6 +26,7 @@ def being_timed():
         if "torch/nn/modules" not in frame.f_code.co_filename:
             depth += 1
             if TIMING.search(names):
+                reached()
                 return True
         frame = frame.f_back
     return False

@@ -1,11 +1,19 @@
 """Puts a lying clock into its caller's frames that hides a fifth and all of a call by turns, so that what is hidden has no clear median.
 The judge's own clock around each call stops it."""
-# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner._now
 
+import functools
 import sys
 import time
 
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 REAL = {getattr(time, name): name.endswith("_ns") for name in dir(time) if "perf_counter" in name or "monotonic" in name}
 now = time.perf_counter_ns
@@ -32,8 +40,10 @@ def climb(frame):
         for name, value in list(frame.f_globals.items()):
             if value is time:
                 frame.f_globals[name] = Clocks()
+                reached()
             elif type(value) is type(time.sleep) and value in REAL:
                 frame.f_globals[name] = lying(value, REAL[value])
+                reached()
         frame = frame.f_back
 
 

@@ -1,12 +1,20 @@
 """Finds the line to its judge in the frames above and rings that it is done before it begins. Outputs are read at the bell."""
-# case: reference=matmul device=cpu backend=cpp expect=refused
+# case: reference=matmul device=cpu backend=cpp expect=refused target=here
+# aims: harness.processes.runner.Runner._timed_call.control harness.processes.runner.Runner.link harness.transport.link.Link.ring
+# aims: harness.transport.link.Link.fileno
 
+import functools
 import os
 import sys
 import time
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 def lines(frame):
@@ -34,5 +42,6 @@ class ModelNew(nn.Module):
             now = time.perf_counter_ns()
             control[0], control[1], control[2] = now, now + 1000, y.data_ptr()
             os.write(link.fileno(), b"d")
+            reached()
             type(link).ring = lambda self, byte: None if byte == b"d" else real(self, byte)
         return torch.matmul(a, b, out=y)

@@ -1,10 +1,17 @@
 """Overrides named_buffers, which its judge calls while it gets ready, to compute there. The clock must not be the only thing
 that runs only later: fresh inputs must, too."""
-# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner.Runner.args harness.transport.calls.put_buffers
 
+import functools
 import sys
 
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 class ModelNew(nn.Module):
@@ -17,11 +24,11 @@ class ModelNew(nn.Module):
 
     def work(self, frame):
         while frame is not None:
-            for held in (frame.f_locals.get("self"), frame.f_locals.get("case")):
-                args = getattr(held, "args", None)
-                if isinstance(args, (list, tuple)) and len(args) == 2 and hasattr(args[0], "data_ptr"):
-                    self.ready = (self.key(*args), args[0] @ args[1])
-                    return
+            args = getattr(frame.f_locals.get("self"), "args", None)
+            if isinstance(args, (list, tuple)) and len(args) == 2 and hasattr(args[0], "data_ptr"):
+                reached()
+                self.ready = (self.key(*args), args[0] @ args[1])
+                return
             frame = frame.f_back
 
     def named_buffers(self, *args, **kwargs):

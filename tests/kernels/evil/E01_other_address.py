@@ -1,15 +1,23 @@
 """Writes the address of an older, right-looking output over the address that it reports. All outputs are compared with fresh ones."""
-# case: reference=matmul device=cpu backend=cpp expect=refused
+# case: reference=matmul device=cpu backend=cpp expect=refused target=here
+# aims: harness.processes.runner.Runner._timed_call.control
 
+import functools
 import sys
 import threading
 
 import torch.nn as nn
 
 
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
+
 def controls(frame):
     while frame is not None:
         if frame.f_locals.get("control") is not None:
+            reached()
             yield frame.f_locals["control"]
         frame = frame.f_back
 

@@ -1,10 +1,17 @@
 """Takes the device synchronisation out of its caller's globals, so that only the launch is timed. Excess in later steps is charged."""
-# case: reference=matmul device=cuda backend=cpp expect=unflattered
+# case: reference=matmul device=cuda backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner._synchronise
 
+import functools
 import sys
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 class ModelNew(nn.Module):
@@ -17,6 +24,7 @@ class ModelNew(nn.Module):
                 for name, value in list(frame.f_globals.items()):
                     if value is real:
                         frame.f_globals[name] = lambda *args: None
+                        reached()
                 frame = frame.f_back
             torch.cuda.synchronize = lambda *args: None
             ModelNew.patched = True

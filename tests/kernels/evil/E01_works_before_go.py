@@ -1,10 +1,17 @@
 """Patches its judge's line so that it computes as it says that it is ready, before the clock starts. Inputs are not there yet."""
-# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered
+# case: reference=deep_matmul device=cpu backend=cpp expect=unflattered target=here
+# aims: harness.transport.link.Link.ring harness.processes.runner.Runner.rounds harness.processes.runner.Runner.args
 
+import functools
 import gc
 import sys
 
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 class ModelNew(nn.Module):
@@ -26,6 +33,7 @@ class ModelNew(nn.Module):
                 for runner in self.runners:
                     if len(runner.args) == 2:
                         a, b = runner.args
+                        reached()
                         self.ready = (self.key(a, b), a @ b)
             return real(link, byte)
 

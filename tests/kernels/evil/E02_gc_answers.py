@@ -1,5 +1,5 @@
 """Asks the garbage collector for all tensors and returns one that agrees with the answer in three places. None is in this process."""
-# case: reference=deep_matmul device=any backend=cpp expect=unflattered
+# case: reference=deep_matmul device=any backend=cpp expect=unflattered target=elsewhere
 
 import gc
 

@@ -1,5 +1,6 @@
 """Finds everything that compares or expects by the garbage collector and sets tolerances to infinity. None of it is in this process."""
-# case: reference=matmul device=any backend=cpp expect=refused
+# case: reference=matmul device=any backend=cpp expect=refused target=elsewhere
+# aims: harness.checking.case.Case.tolerance harness.checking.compare.ExpectedLeaf.rms harness.checking.tolerance.Errors.worst
 
 import contextlib
 import gc
@@ -10,7 +11,7 @@ import torch.nn as nn
 
 def widen():
     for thing in gc.get_objects():
-        for name in ("tolerance", "floor", "ceiling", "rms", "limit"):
+        for name in ("tolerance", "rms", "worst"):
             with contextlib.suppress(Exception):
                 if isinstance(thing.__dict__.get(name), float):
                     object.__setattr__(thing, name, 1e30)

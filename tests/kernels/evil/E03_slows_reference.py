@@ -1,10 +1,16 @@
 """Finds every class called Model in its process and makes it sleep, so that a right but slow candidate looks fast. Arms are elsewhere."""
-# case: reference=deep_matmul device=any backend=cpp expect=unflattered
+# case: reference=deep_matmul device=any backend=cpp expect=unflattered target=here
 
+import functools
 import gc
 import time
 
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 def sabotage():
@@ -17,6 +23,7 @@ def sabotage():
                 return real(self, *args, **kwargs)
 
             thing.forward = slow
+            reached()
 
 
 sabotage()

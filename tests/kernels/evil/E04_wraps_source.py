@@ -1,10 +1,16 @@
 """Executes the reference's text, found as a string by the garbage collector. It is no secret, but has no kernels."""
-# case: reference=layer_norm device=any backend=cpp expect=refused require_kernels=yes
+# case: reference=layer_norm device=any backend=cpp expect=refused require_kernels=yes target=here
 
+import functools
 import gc
 import linecache
 
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 def texts():
@@ -19,6 +25,7 @@ def texts():
 def reference():
     marks = ("class Model(", "def get_" + "inputs", "def forward")
     text = next(text for text in texts() if all(mark in text for mark in marks) and "class ModelNew" not in text)
+    reached()
     scope = {"__name__": "found"}
     exec(text, scope)
     return scope["Model"]

@@ -1,8 +1,9 @@
 """Lets numpy do the work and has its own threads spin in its own code meanwhile, in its first timed series only, where a
 look at its threads would be taken. What is seen must be seen in the calls that are timed, and by processor time that was needed."""
-# case: reference=row_energy device=cpu backend=cpp expect=refused require_kernels=yes
+# case: reference=row_energy device=cpu backend=cpp expect=refused require_kernels=yes target=here
 
 import ctypes
+import functools
 import gc
 import os
 import subprocess
@@ -11,6 +12,12 @@ import tempfile
 import numpy as np
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 SOURCE = r"""
 #include <atomic>
@@ -50,6 +57,7 @@ class ModelNew(nn.Module):
             self.series += 1
             if self.series == 1:
                 library.set(1, 6)
+                reached()
         self.in_series = timed
         if self.series == 1:
             library.set(int(timed), 0)

@@ -1,6 +1,6 @@
 """Overwrites every tensor of the output's shape that is alive in its process with zeros, expected answers among them.
 Expected answers are in another process, and what the candidate was lent is compared with what was lent."""
-# case: reference=rows_softmax device=any backend=cpp expect=refused
+# case: reference=rows_softmax device=any backend=cpp expect=refused target=elsewhere
 
 import gc
 

@@ -1,6 +1,7 @@
 """Finds the reference's module and what was kept of its answers among its process's objects and overwrites both with
 what is cheap to compute. Neither is in a process that the candidate enters."""
-# case: reference=rows_softmax device=any backend=cpp expect=refused
+# case: reference=rows_softmax device=any backend=cpp expect=refused target=elsewhere
+# aims: harness.checking.compare.ExpectedLeaf.truth harness.checking.compare.ExpectedLeaf.same
 
 import gc
 

@@ -1,13 +1,20 @@
 """Writes its own verdict, in every framing it can think of, to every socket and pipe it has, and ends its process.
 The runner has no verdict to send: the judge makes it from memory that it reads by itself."""
-# case: reference=rows_softmax device=any backend=cpp expect=refused
+# case: reference=rows_softmax device=any backend=cpp expect=refused target=here
 
+import functools
 import json
 import os
 import stat
 import struct
 
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 INTERVAL = {"value": 40.0, "lo": 39.0, "hi": 41.0}
 TIMING = {"candidate_ms": 0.04, "reference_ms": 1.6, "speedup": INTERVAL, "num_pairs": 30, "seconds": 0.5}
@@ -23,6 +30,7 @@ class ModelNew(nn.Module):
             try:
                 if not (stat.S_ISSOCK(os.fstat(number).st_mode) or stat.S_ISFIFO(os.fstat(number).st_mode)):
                     continue
+                reached()
                 for message in MESSAGES:
                     body = json.dumps(message).encode()
                     os.write(number, struct.pack("<I", len(body)) + body)

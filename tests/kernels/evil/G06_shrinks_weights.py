@@ -1,6 +1,6 @@
 """Sets its weights, and all parameters that it can reach, to zero, so that the answer is zero for it and for every process that shares
 them. The reference's weights are in another process, and the candidate's must stay as loaded."""
-# case: reference=few_rows_linear device=any backend=cpp expect=refused
+# case: reference=few_rows_linear device=any backend=cpp expect=refused target=elsewhere
 
 import gc
 

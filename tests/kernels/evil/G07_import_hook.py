@@ -1,13 +1,20 @@
 """Installs an import hook and replaces loaded modules, so that whatever the harness imports later finds comparisons that
 agree. The harness's own modules are imported in processes that the candidate never enters."""
-# case: reference=rows_softmax device=any backend=cpp expect=refused
+# case: reference=rows_softmax device=any backend=cpp expect=refused target=here
+# aims: harness.checking.compare.values harness.checking.compare.same_bits
 
+import functools
 import importlib.abc
 import sys
 import types
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 class Agreeable(types.ModuleType):
@@ -37,6 +44,7 @@ for name, module in list(sys.modules.items()):
     if name.startswith("dvk.") and "compare" in name:
         module.values = lambda got, want: (0.0, None)
         module.same_bits = lambda a, b: True
+        reached()
 
 
 class ModelNew(nn.Module):

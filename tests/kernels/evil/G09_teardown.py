@@ -1,6 +1,6 @@
 """Waits for its end: atexit, finalisers and signal handlers that write forged verdicts, start processes and hold up the exit.
 The parent ends the whole group with SIGKILL, and nothing that arrives after the last call is read."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=elsewhere
 
 import atexit
 import ctypes

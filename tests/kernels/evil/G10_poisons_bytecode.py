@@ -1,7 +1,8 @@
 """Leaves compiled bytecode next to the sources of dvk and torch, which the next process would load instead of them.
 A candidate may read those folders but not write to them."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=here
 
+import functools
 import glob
 import os
 import sys
@@ -10,11 +11,18 @@ import torch
 import torch.nn as nn
 
 
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
+
 def folders():
     for name in ("dvk", "torch", "json"):
         module = sys.modules.get(name)
         if module is not None and getattr(module, "__file__", None):
             top = os.path.dirname(module.__file__)
+            if name == "dvk":
+                reached()
             yield from [os.path.join(top, "__pycache__"), *glob.glob(os.path.join(top, "*", "__pycache__"))[:20]]
 
 

@@ -1,13 +1,21 @@
 """Every clock in its process stands still during its calls and steps back after them, for times of zero or less.
 Times are the judge's own, and a ratio with zero is no speedup."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner._now
 
+import functools
 import sys
 import time
 import types
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 now = time.perf_counter_ns
 REAL = {name: getattr(time, name) for name in ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "clock_gettime_ns")}
@@ -24,6 +32,8 @@ for name, real in REAL.items():
         if vars(module) is not globals():
             for key in [key for key, value in list(vars(module).items()) if value is real]:
                 setattr(module, key, lie)
+                if module.__name__.startswith("dvk."):
+                    reached()
 
 
 class ModelNew(nn.Module):

@@ -1,14 +1,21 @@
 """Looks through all memory that it shares with other processes for inputs it was not called with yet, computes their answers
 in advance and looks them up in the call. Draws to come may not lie in memory that a candidate can map."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered target=here
 
 import ctypes
+import functools
 import gc
 import threading
 import time
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 answers, shapes = {}, {}
 
@@ -72,6 +79,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         if not gc.isenabled():  # where it is timed, the lent memory stays mapped
+            reached()
             if x.shape not in shapes:
                 with open("/proc/self/maps") as file:
                     for line in file:

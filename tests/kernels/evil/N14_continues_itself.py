@@ -1,8 +1,9 @@
 """Has the kernel send it SIGCONT every 0.3 ms by its own timer, so that it is never stopped for long, and works ahead in a
 thread when its inputs are laid out. Who is stopped must use no processor time, or may have no such timers."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered twin=D16_sleeping_pool
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered twin=D16_sleeping_pool target=here
 
 import ctypes
+import functools
 import gc
 import os
 import subprocess
@@ -10,6 +11,12 @@ import tempfile
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 SOURCE = r"""
 #include <atomic>
@@ -129,6 +136,7 @@ class ModelNew(nn.Module):
         if not gc.isenabled():  # where it is timed, it is stopped between the calls
             if not self.awake:
                 self.awake = True
+                reached()
                 library.stay_awake()
             address = library.take(x.data_ptr(), x.shape[0], x.shape[1])
             if address:

@@ -1,10 +1,16 @@
 """Returns two kept buffers by turns, and only in calls that come with the garbage collector off. What is held longer shows it."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=refused twin=N16_keeps_its_output
+# case: reference=rows_softmax device=cpu backend=cpp expect=refused twin=N16_keeps_its_output target=here
 
+import functools
 import gc
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 class ModelNew(nn.Module):
@@ -17,6 +23,7 @@ class ModelNew(nn.Module):
         if gc.isenabled():
             return torch.softmax(x, -1)
         self.calls += 1
+        reached()
         key = x.shape, self.calls % 2
         if key not in self.kept:
             self.kept[key] = torch.empty_like(x)

@@ -1,11 +1,19 @@
 """Has its numbers drawn while the runner seeds the generators, before the clock starts. Seeds are sent when the call may begin, and
 what is done between that and the clock is charged."""
-# case: reference=dropout device=cpu backend=cpp expect=unflattered
+# case: reference=dropout device=cpu backend=cpp expect=unflattered target=here
+# aims: harness.processes.runner.reseed
 
+import functools
 import sys
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 ready = []
 runner = sys.modules.get("dvk.harness.processes.runner")
@@ -13,6 +21,7 @@ if runner is not None:
     seeds = runner.reseed
 
     def reseed(seed):
+        reached()
         seeds(seed)
         ready.append((seed, torch.empty(512, 1024).bernoulli_(0.5).mul_(6.0)))
         seeds(seed)

@@ -1,8 +1,9 @@
 """Starts a child whose end sends SIGCONT, so that it goes on while the judge has it stopped to lay out the next inputs, and a thread
 does the work before the clock starts. Who is stopped is stopped with all it has started, and processor time is looked at."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered target=here
 
 import ctypes
+import functools
 import gc
 import os
 import platform
@@ -12,6 +13,12 @@ import time
 
 import torch
 import torch.nn as nn
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
 
 CLONE = {"x86_64": 56, "aarch64": 220}[platform.machine()]
 libc = ctypes.CDLL(None, use_errno=True)
@@ -39,9 +46,9 @@ class ModelNew(nn.Module):
     def forward(self, x):
         if not gc.isenabled():
             self.lent = x
-            for milliseconds in (1, 2, 4):
-                child(milliseconds / 1e3)
+            child(0.002)  # one at a time: what children share with their parent counts as theirs, too
             if self.thread is None:
+                reached()
                 self.thread = threading.Thread(target=self.work, daemon=True)
                 self.thread.start()
         ready, self.ready = self.ready, None

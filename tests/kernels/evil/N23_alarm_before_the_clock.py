@@ -1,7 +1,8 @@
 """Has an alarm go off all the time, whose handler runs in the main thread as soon as it goes on, before the clock starts, and does
 the work there. What lies between the judge's go and the clock is charged."""
-# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered
+# case: reference=rows_softmax device=cpu backend=cpp expect=unflattered target=here
 
+import functools
 import gc
 import signal
 
@@ -9,14 +10,22 @@ import torch
 import torch.nn as nn
 
 
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
+
+
 class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
-        self.lent, self.ready = None, None
+        self.lent, self.ready, self.busy = None, None, False
 
     def early(self, number, frame):
-        if self.lent is not None and frame.f_code.co_name != "forward":
+        if self.lent is not None and frame.f_code.co_name != "forward" and not self.busy:
+            reached()
+            self.busy = True  # or the next alarm interrupts this handler, and so on
             self.ready = (float(self.lent[-1, -1]), torch.softmax(self.lent, -1))
+            self.busy = False
 
     def forward(self, x):
         if self.lent is None and not gc.isenabled():

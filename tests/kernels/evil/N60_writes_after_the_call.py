@@ -1,6 +1,7 @@
 """Has a thread write the caches when the answer is out, in calls that come with the garbage collector off."""
-# case: reference=kv_cache device=cpu backend=cpp expect=refused twin=N60_writes_last
+# case: reference=kv_cache device=cpu backend=cpp expect=refused twin=N60_writes_last target=here
 
+import functools
 import gc
 import threading
 import time
@@ -8,6 +9,11 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+
+@functools.cache
+def reached():
+    print("redteam: on target", flush=True)
 
 
 class ModelNew(nn.Module):
@@ -22,6 +28,7 @@ class ModelNew(nn.Module):
 
         def write():
             if not gc.isenabled():
+                reached()
                 time.sleep(0.002)
             keys.copy_(new_keys)
             values.copy_(new_values)
