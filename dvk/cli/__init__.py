@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import dvk
-from dvk.cli import convert, doctor, eval, mcp, optimize, serve, sft, skills, train, verify
+from dvk.cli import convert, doctor, eval, export, mcp, optimize, serve, sft, skills, train, verify
 from dvk.cli.help import HelpApp
 from dvk.errors import DvkError
 
@@ -44,6 +44,7 @@ def _options(
 
 app.command("optimize")(optimize.command)
 app.command("verify")(verify.command)
+app.command("export")(export.command)
 app.command("eval")(eval.command)
 app.add_typer(sft.app, name="sft")
 app.command("train")(train.command)

@@ -1,0 +1,44 @@
+"""`dvk export`: the winner of a run as a package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    run: Annotated[
+        Path, typer.Argument(help="Run folder of a `dvk optimize` that found a winner.")
+    ],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder to write; its last part is the name, e.g. out/fused-norm-gelu."
+        ),
+    ],
+    to: Annotated[str, typer.Option(help="What to write, see below.")] = "python",
+    version: Annotated[str, typer.Option(help="Version of the package.")] = "1",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for programs.")
+    ] = False,
+) -> None:
+    """Write the winner of a run as a package, with its claim, tests made of the judge's inputs, and a benchmark.
+
+    \b
+    --to takes
+      python   a package for pip: the drop-in, its operator, tests, benchmark
+    """
+    from dvk.pipelines.export import ExportRequest, export
+
+    summary = export(ExportRequest(run=run, target=target, to=to, version=version))
+    if as_json:
+        print(json.dumps(summary))
+        return
+    print(f"wrote {summary['name']} ({summary['form']}) to {summary['target']}")
+    print(
+        f"claim: {summary['speedup']:.2f}× [{summary['speedup_lo']:.2f}, {summary['speedup_hi']:.2f}] over eager on {summary['machine']}"
+    )
+    print(f"verdict: sha256 {summary['verdict_sha256']}")

@@ -1,0 +1,148 @@
+"""`judge_inputs.py` of an export: how the judge draws inputs, as a file that needs torch alone."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import dvk
+from dvk import harness
+from dvk.pipelines.export import texts
+from dvk.pipelines.export.proven import ProvenRun
+from dvk.records import Task
+from dvk.tasks.specs import FLOATS, InputSpec, parse_init, parse_inputs
+
+CHECKING = Path(harness.__file__).parent / "checking"
+NATIVE = "native"
+
+
+def text(run: ProvenRun, module: str, entry: str) -> str:
+    """The file.
+
+    Args:
+        run: the winner.
+        module: name of the package that holds `dropin`.
+        entry: name of the original in the drop-in.
+    """
+    task = run.task
+    families = CHECKING / "input_families.py"
+    compare = CHECKING / "compare.py"
+    known = _literal(families, "FAMILIES")
+    specs = {} if task.input_specs and _like(task) else _specs(task)
+    return texts.filled(
+        "judge_inputs.py",
+        module=module,
+        device=repr(task.device),
+        dtype=f"torch.{task.dtype}" if task.dtype else "None",
+        sets="".join(f"    {_differences(run, one)},\n" for one in run.tasks),
+        specs="{" + ", ".join(f"{name!r}: lambda: {how}" for name, how in specs.items()) + "}",
+        families=repr(
+            tuple(f for f in run.verdict.families if f in known and f not in _argued(families))
+        ),
+        entry=entry,
+        init=_init(task),
+        mode="module.eval()"
+        if task.mode == "eval"
+        else "module.train()"
+        if task.mode == "train"
+        else "module",
+        version=dvk.__version__,
+        row=_literal(compare, "ROW"),
+        row_length=_source(compare, "row_length"),
+        code=_without_head(families),
+    )
+
+
+def _like(task: Task) -> bool:
+    return any(spec.fill == "like" for spec in parse_inputs(task.input_specs))
+
+
+def _specs(task: Task) -> dict[str, str]:
+    """How to draw each described input, as an expression."""
+    return {spec.name: _drawn(spec) for spec in parse_inputs(task.input_specs)}
+
+
+def _drawn(spec: InputSpec) -> str:
+    if spec.dtype is None:
+        return repr(spec.value)
+    dtype = f"torch.{spec.dtype}"
+    if spec.fill in ("ones", "zeros"):
+        return f"torch.{spec.fill}({spec.shape!r}, dtype={dtype})"
+    if spec.dtype in FLOATS:
+        wide = "torch.float64" if spec.dtype == "float64" else "torch.float32"
+        return f"torch.{spec.fill}({spec.shape!r}, dtype={wide}).to({dtype})"
+    if spec.dtype == "bool":
+        return f"torch.rand({spec.shape!r}) < 0.5"
+    return f"torch.randint(0, {spec.high}, {spec.shape!r}).to({dtype})"
+
+
+def _differences(run: ProvenRun, task: Task) -> str:
+    """What a set of inputs has other than the first one, and what descriptions change in the file's inputs."""
+    first = {spec.name: spec for spec in run.task.inputs}
+    tensors = {
+        spec.name: f"('tensor', {spec.shape!r}, {spec.strides!r}, torch.{spec.dtype})"
+        for spec in task.inputs
+        if (task is not run.task or _like(task)) and first.get(spec.name) != spec
+    }
+    if task is run.task and task.input_specs and _like(task):
+        tensors = {
+            spec.name: f"('tensor', {spec.shape!r}, {spec.strides!r}, torch.{spec.dtype})"
+            for spec in task.inputs
+        }
+    values = {
+        spec.name: repr(spec.value)
+        for spec in parse_inputs(task.input_specs)
+        if spec.dtype is None and (task is not run.task or _like(task))
+    }
+    every = {**tensors, **values}
+    return "{" + ", ".join(f"{name!r}: {how}" for name, how in every.items()) + "}"
+
+
+def _init(task: Task) -> str:
+    if not task.init_args:
+        return "_initial()"
+    args, kwargs = parse_init(task.init_args)
+    return f"({tuple(args)!r}, {kwargs!r})"
+
+
+# ---------------------------------------------------------------- text of dvk's own files
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _literal(path: Path, name: str) -> Any:
+    """The value of a constant; names in it stand for themselves."""
+    for node in _tree(path).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            found = [
+                _literal(path, value.id) if isinstance(value, ast.Name) else ast.literal_eval(value)
+                for value in values
+            ]
+            return tuple(found) if isinstance(node.value, ast.Tuple) else found[0]
+    raise KeyError(name)
+
+
+def _argued(families: Path) -> tuple[str, ...]:
+    """Families that vary no floating input."""
+    return tuple(_literal(families, "ARGUED"))
+
+
+def _source(path: Path, name: str) -> str:
+    text = path.read_text(encoding="utf-8")
+    node = next(n for n in ast.parse(text).body if getattr(n, "name", None) == name)
+    return f"{ast.get_source_segment(text, node)}\n"
+
+
+def _without_head(path: Path) -> str:
+    """A file's text below its docstring and imports."""
+    text = path.read_text(encoding="utf-8")
+    last = max(
+        node.end_lineno or 0
+        for node in ast.parse(text).body
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    )
+    return "\n".join(text.splitlines()[last:]).strip("\n") + "\n"
