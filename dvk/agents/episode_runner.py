@@ -46,6 +46,8 @@ class ConversationState:
 
     key: ConversationKey
     skills: tuple[Skill, ...] = ()
+    given: tuple[Skill, ...] | None = None
+    """What an explored selection chooses; None if a model is asked."""
     turns: list[Turn] = field(default_factory=list)
     asked: Conversation | None = None
     """The question that waits for an answer or its verdict."""
@@ -120,8 +122,10 @@ class EpisodeRunner:
         settings = config.rollout
         if self.offered and settings.schemes:
             for scheme in range(settings.schemes):
-                if settings.selector == "model" and scheme >= settings.explored:
-                    self._begin(ConversationKey(position, "selection", scheme, 0), self.offered)
+                if settings.selector == "model":
+                    given = self._unasked(scheme) if scheme < settings.explored else None
+                    key = ConversationKey(position, "selection", scheme, 0)
+                    self._begin(key, self.offered, given)
                 else:
                     self._begin_policies(scheme, self._unasked(scheme))
             without = settings.rollouts if settings.null_scheme else 0
@@ -175,6 +179,7 @@ class EpisodeRunner:
             tokens=answer.tokens,
             finish=answer.finish,
             redrawn=redrawn,
+            forced=conversation.given is not None,
         )
         if answer.finish == "error":
             self._add(
@@ -210,6 +215,13 @@ class EpisodeRunner:
             self._add(conversation, turn.model_copy(update={"malformed": result}))
             self._next(conversation)
         return None
+
+    def given_text(self, conversation: ConversationState) -> str:
+        """The answer that an explored selection is recorded with."""
+        assert conversation.given is not None, "a model is asked"
+        names = [skill.name for skill in self.offered]
+        reasons = {skill.name: skill.description for skill in conversation.given}
+        return self.dialect.write_selection(names, reasons, "")
 
     def on_verdict(self, conversation: ConversationState, verdict: Verdict) -> None:
         """Take the verdict on a conversation's last candidate."""
@@ -247,8 +259,13 @@ class EpisodeRunner:
 
     # ------------------------------------------------------------ inside
 
-    def _begin(self, key: ConversationKey, skills: tuple[Skill, ...] = ()) -> None:
-        conversation = ConversationState(key, skills)
+    def _begin(
+        self,
+        key: ConversationKey,
+        skills: tuple[Skill, ...] = (),
+        given: tuple[Skill, ...] | None = None,
+    ) -> None:
+        conversation = ConversationState(key, skills, given)
         self._talks.append(conversation)
         self.ready.append(conversation)
         self.num_open += 1

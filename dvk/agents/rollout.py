@@ -21,14 +21,14 @@ from dvk.agents.episode_runner import (
     order,
 )
 from dvk.agents.task_context import TaskContext
-from dvk.backbone import Backbone, Conversation, Sampling
+from dvk.backbone import Backbone, Completion, Conversation, Sampling, Trainable
 from dvk.backends import default_device
 from dvk.config import Config
 from dvk.crashes import Crashed, run_guarded
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.judge_spec import JudgeSpec
-from dvk.records import Candidate, Episode, Role, Turn, content_hash
+from dvk.records import Candidate, Episode, Role, Tokens, Turn, content_hash
 from dvk.skills import Library
 
 SELECTION_TOKENS = 1024
@@ -241,7 +241,7 @@ def generate_turns(
     groups: dict[tuple[int, int], list[tuple[EpisodeRunner, ConversationState, Conversation]]] = {}
     for one, conversation in batch:
         question = guarded(one, one.next_question, conversation)
-        if question is None:
+        if question is None or take_given(one, conversation, question, backbone):
             continue
         repeated = asked_before[_digest(question)]
         groups.setdefault((ROLES.index(conversation.key.role), repeated), []).append(
@@ -289,6 +289,20 @@ def generate_turns(
             if not unread:
                 break
             group = unread
+
+
+def take_given(
+    one: EpisodeRunner, conversation: ConversationState, question: Conversation, backbone: Backbone
+) -> bool:
+    """Whether it is an explored selection, which is answered here; its tokens have no log-probabilities of a sampler."""
+    if conversation.given is None:
+        return False
+    text, tokens = one.given_text(conversation), None
+    if isinstance(backbone, Trainable):
+        tokens = Tokens(prompt=backbone.encode(question), completion=backbone.encode_answer(text))
+    answer = Completion(text=text, tokens=tokens, finish="stop")
+    guarded(one, one.on_answer, conversation, answer)
+    return True
 
 
 def repair_unparsed(

@@ -84,6 +84,16 @@ class CreditConfig(Section):
     normalize_advantages: bool = Field(
         True, description="Divide a task's policy advantages by their mean size."
     )
+    shared_scale: bool = Field(
+        True,
+        description="Divide its selection advantages by the same number, and summary advantages by their own mean size, so that "
+        "the weights above compare the roles. daVinci: off.",
+    )
+    shrink_noise: bool = Field(
+        True,
+        description="Multiply advantages by the share of their group's variance that is not noise: of timing for the policy, of "
+        "sampling for selections. daVinci: off.",
+    )
     profiling_rejection: bool = Field(
         True, description="Leave out correct turns whose kernels do little of the work (PRS)."
     )

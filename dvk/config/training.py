@@ -11,10 +11,11 @@ class TrainConfig(Section):
     """Co-evolution loop. Numbers are those of daVinci-kernel's 14B run (arXiv 2606.16497) unless stated otherwise."""
 
     tasks_per_step: int = Field(16, ge=1, description="Tasks played before each update.")
-    rate: float = Field(
-        1e-6,
+    rate: float | None = Field(
+        None,
         gt=0,
-        description="Learning rate, constant. A model of some million parameters needs about 1e-5.",
+        description="Learning rate, constant. null: daVinci's 1e-6, or 3e-5 for a model of up to 200 million parameters, which 1e-6 "
+        "does not change.",
     )
     warmup: int = Field(
         0,

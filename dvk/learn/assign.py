@@ -18,6 +18,7 @@ from dvk.learn.rows import TrainingRow
 from dvk.records import Episode, Trace, Turn, content_hash
 from dvk.rewards import rewarded
 from dvk.rewards.correctness import is_right
+from dvk.rewards.noise import reward_variance
 
 LEAST_COVERAGE = 0.3
 """Share of device time below which all right turns are left out by PRS."""
@@ -65,12 +66,18 @@ def assign(
     if degenerate(episode):
         left_out["degenerate"] = sum(len(trace.turns) for trace in traces)
         return Assigned(_written(episode, traces, found), left_out)
+    policy, scale = _policy(episode, traces, config, left_out)
     if settings.policy > 0:
-        found.update(_policy(episode, traces, config, left_out))
+        found.update(policy)
     if settings.selection > 0:
-        found.update(_scaled(_selection(traces), settings.selection))
+        by = settings.selection / (scale if settings.shared_scale else 1.0)
+        found.update(_scaled(_selection(traces, settings), by))
     if settings.summary > 0:
-        found.update(_scaled(_summary(traces, summaries or {}, config), settings.summary))
+        lessons = _summary(traces, summaries or {}, config)
+        if settings.shared_scale and settings.normalize_advantages:
+            even = credit.scale_by_mean_abs(list(lessons.values()))
+            lessons = dict(zip(lessons, even, strict=True))
+        found.update(_scaled(lessons, settings.summary))
     return Assigned(_written(episode, traces, found), left_out)
 
 
@@ -117,13 +124,14 @@ def _scaled(advantages: Mapping[Place, float], weight: float) -> dict[Place, flo
 
 def _policy(
     episode: Episode, traces: Sequence[Trace], config: Config, left_out: Counter[str]
-) -> dict[Place, float]:
-    """Turns are compared with the same turn of all the task's conversations, across schemes."""
+) -> tuple[dict[Place, float], float]:
+    """Advantages, and what they were divided by. Turns are compared with the same turn of all the task's conversations."""
     settings = config.credit
     advantage: credit.Advantage = registry.resolve(
         settings.advantage, credit.ADVANTAGES, "advantage"
     )
     values: dict[Hashable, float] = {}
+    noise: dict[Hashable, float] = {}
     peers: dict[Hashable, Hashable] = {}
     for position, trace in enumerate(traces):
         if trace.role != "policy":
@@ -133,22 +141,28 @@ def _policy(
             continue
         rewards = [_reward(turn) for turn in trace.turns]
         void = credit.void_mask(rewards)
+        variances = [reward_variance(turn, config.rewards) for turn in trace.turns]
+        of_returns = credit.returns(variances, settings.gamma**2)
         for number, value in enumerate(credit.returns(rewards, settings.gamma)):
             values[position, number] = value
+            noise[position, number] = of_returns[number]
             if void[number]:
                 left_out["void"] += 1
             else:
                 peers[position, number] = number
     found = credit.over_peers(values, peers, advantage)
-    alike = _alike(values, peers) if _compares(settings) else set()
-    if settings.normalize_advantages and found:
-        found = dict(zip(found, credit.scale_by_mean_abs(list(found.values())), strict=True))
+    shares = dict[Hashable, float]()
+    if _compares(settings):
+        shares = _signal_shares(values, noise if settings.shrink_noise else {}, peers)
+    scale = credit.mean_abs(list(found.values())) if settings.normalize_advantages else 1.0
+    scale = scale if scale > credit.SPREAD else 1.0
     kept: dict[Place, float] = {}
     for position, trace in enumerate(traces):
         for number, turn in enumerate(trace.turns):
             if (position, number) not in found:
                 continue
-            if peers[position, number] in alike:
+            share = shares.get(peers[position, number], 1.0)
+            if share == 0:
                 left_out["alike"] += 1
             elif (
                 settings.profiling_rejection
@@ -157,8 +171,8 @@ def _policy(
             ):
                 left_out["coverage"] += 1
             else:
-                kept[position, number] = found[position, number]
-    return kept
+                kept[position, number] = share * found[position, number] / scale
+    return kept, scale
 
 
 def _compares(settings: CreditConfig) -> bool:
@@ -166,11 +180,21 @@ def _compares(settings: CreditConfig) -> bool:
     return settings.advantage != "reinforce"
 
 
-def _alike(values: Mapping[Hashable, float], peers: Mapping[Hashable, Hashable]) -> set[Hashable]:
-    groups: dict[Hashable, list[float]] = defaultdict(list)
+def _signal_shares(
+    values: Mapping[Hashable, float],
+    noise: Mapping[Hashable, float],
+    peers: Mapping[Hashable, Hashable],
+) -> dict[Hashable, float]:
+    """Share of signal by group of peers; 0 where all are equal, or differ by no more than their noise explains."""
+    groups: dict[Hashable, list[Hashable]] = defaultdict(list)
     for key, group in peers.items():
-        groups[group].append(values[key])
-    return {group for group, of in groups.items() if credit.has_no_spread(of)}
+        groups[group].append(key)
+    shares = {}
+    for group, keys in groups.items():
+        of = [values[key] for key in keys]
+        variances = [noise.get(key, 0.0) for key in keys]
+        shares[group] = 0.0 if credit.has_no_spread(of) else credit.signal_share(of, variances)
+    return shares
 
 
 def _covered(episode: Episode, trace: Trace, number: int, turn: Turn, config: Config) -> bool:
@@ -187,8 +211,12 @@ def _covered(episode: Episode, trace: Trace, number: int, turn: Turn, config: Co
     return credit.coverage_mask(turn.verdict.coverage, draw, LEAST_COVERAGE, COVERAGE_WIDTH)
 
 
-def _selection(traces: Sequence[Trace]) -> dict[Place, float]:
-    """A selection's worth is that of its conversations; an unparsable one has the null scheme's, less its penalty."""
+def _selection(traces: Sequence[Trace], settings: CreditConfig) -> dict[Place, float]:
+    """A selection's worth is that of its conversations; an unparsable one has the null scheme's, less its penalty.
+
+    An explored selection was given, not sampled: the learner imitates it where it was better than the others, and leaves it
+    otherwise, since unlikely answers with a negative weight take the model apart.
+    """
     played: dict[int | None, list[list[float]]] = defaultdict(list)
     for trace in traces:
         if trace.role == "policy" and trace.turns and not trace.broken:
@@ -201,10 +229,14 @@ def _selection(traces: Sequence[Trace]) -> dict[Place, float]:
         if t.role == "selection" and t.turns and t.turns[-1].finish != "error"
     ]
     read = [(p, t) for p, t in asked if t.turns[-1].malformed is None and t.scheme in worth]
-    values = credit.selections(
-        [(frozenset(t.turns[-1].chosen), worth[t.scheme]) for _, t in read], null
-    )
-    result: dict[Place, float] = {(p, 0): value for (p, _), value in zip(read, values, strict=True)}
+    schemes = [(frozenset(t.turns[-1].chosen), worth[t.scheme]) for _, t in read]
+    values = credit.selections(schemes, null)
+    if settings.shrink_noise:
+        share = _selection_share(schemes, [played[t.scheme] for _, t in read], played.get(None))
+        values = [share * value for value in values]
+    result: dict[Place, float] = {}
+    for (position, trace), value in zip(read, values, strict=True):
+        result[position, 0] = max(0.0, value) if trace.turns[-1].forced else value
     others = [worth[t.scheme] for _, t in read] + ([null] if null is not None else [])
     middle = sum(others) / len(others) if others else 0.0
     for position, trace in asked:
@@ -212,6 +244,23 @@ def _selection(traces: Sequence[Trace]) -> dict[Place, float]:
             base = null if null is not None else middle
             result[position, 0] = base + _reward(trace.turns[-1]) - middle
     return result
+
+
+def _selection_share(
+    schemes: Sequence[tuple[frozenset[str], float]],
+    rollouts: Sequence[Sequence[Sequence[float]]],
+    null: Sequence[Sequence[float]] | None,
+) -> float:
+    """Share of signal in the differences between choices, given how much the conversations under one choice differ."""
+    every = [(chosen, of) for (chosen, _), of in zip(schemes, rollouts, strict=True)]
+    every += [(frozenset(), null)] if null is not None else []
+    by_choice: dict[frozenset[str], list[Sequence[float]]] = defaultdict(list)
+    for chosen, of in every:
+        by_choice[chosen] += of
+    return credit.signal_share(
+        [credit.worth(of) for of in by_choice.values()],
+        [credit.worth_variance(of) for of in by_choice.values()],
+    )
 
 
 def _summary(

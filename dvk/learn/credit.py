@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from statistics import fmean, pstdev
+from statistics import fmean, pstdev, variance
 
 Advantage = Callable[[Sequence[float]], list[float]]
 
@@ -89,10 +89,31 @@ def has_no_spread(values: Sequence[float]) -> bool:
     return len(values) < 2 or pstdev(values) < SPREAD
 
 
+def mean_abs(advantages: Sequence[float]) -> float:
+    """Mean |A|; over a task's policy turns its scale, so that tasks with large speedups do not dominate (daVinci)."""
+    return fmean(abs(a) for a in advantages) if advantages else 0.0
+
+
 def scale_by_mean_abs(advantages: Sequence[float]) -> list[float]:
-    """A / mean |A| over a task's policy turns, so that tasks with large speedups do not dominate (daVinci)."""
-    scale = fmean(abs(a) for a in advantages) if advantages else 0.0
+    """A / mean |A|."""
+    scale = mean_abs(advantages)
     return [a / scale for a in advantages] if scale > 1e-8 else [0.0] * len(advantages)
+
+
+def signal_share(values: Sequence[float], variances: Sequence[float]) -> float:
+    """Share of the variance of peers' values that is not noise, 0 to 1; their advantages are multiplied by it.
+
+    Var(values) = true variance + mean noise variance, so that the best linear estimate of a true difference is the share times
+    the measured one (empirical Bayes; Efron and Morris 1973).
+
+    Args:
+        values: returns of peers.
+        variances: the known noise variance of each.
+    """
+    if len(values) < 2:
+        return 1.0
+    total = variance(values)
+    return max(0.0, 1.0 - fmean(variances) / total) if total > 0 else 0.0
 
 
 def void_mask(rewards: Sequence[float]) -> list[bool]:
@@ -112,27 +133,36 @@ def worth(rollouts: Sequence[Sequence[float]]) -> float:
     return fmean(max(turns) for turns in rollouts)
 
 
+def worth_variance(rollouts: Sequence[Sequence[float]]) -> float:
+    """Sampling variance of `worth`: that of a mean over conversations; 0 if there is only one."""
+    best = [max(turns) for turns in rollouts]
+    return variance(best) / len(best) if len(best) > 1 else 0.0
+
+
 def selections(schemes: Sequence[tuple[frozenset[str], float]], null: float | None) -> list[float]:
     """Advantages of a task's selections: a scheme's worth over the mean of the null scheme and the other schemes.
 
     The same skills chosen twice are one choice played twice: such schemes share their mean worth, and are not peers of
-    each other. Without other peers a selection is compared with the null scheme alone.
+    each other. A choice of no skills is the null scheme. Without other peers a selection is compared with the null scheme alone.
 
     Args:
         schemes: the skills chosen and the worth of playing with them.
         null: the worth of playing without skills; None if it was not played.
     """
-    pooled: dict[frozenset[str], list[float]] = defaultdict(list)
-    for chosen, value in schemes:
-        pooled[chosen].append(value)
-    mean = {chosen: fmean(values) for chosen, values in pooled.items()}
+    mean = pooled([*schemes, *([(frozenset[str](), null)] if null is not None else [])])
     result = []
     for chosen, _ in schemes:
-        others = [value for other, value in mean.items() if other != chosen] + (
-            [null] if null is not None else []
-        )
+        others = [value for other, value in mean.items() if other != chosen]
         result.append(mean[chosen] - fmean(others) if others else 0.0)
     return result
+
+
+def pooled(schemes: Sequence[tuple[frozenset[str], float]]) -> dict[frozenset[str], float]:
+    """Mean value by the skills chosen."""
+    found: dict[frozenset[str], list[float]] = defaultdict(list)
+    for chosen, value in schemes:
+        found[chosen].append(value)
+    return {chosen: fmean(values) for chosen, values in found.items()}
 
 
 # ---------------------------------------------------------------- rejection

@@ -47,6 +47,10 @@ class Turn(Record):
         None,
         description="Why the model stopped: by itself, at the token limit, or because its server failed; null for the composer.",
     )
+    forced: bool = Field(
+        False,
+        description="Its answer was given instead of sampled: the selection of an explored scheme.",
+    )
     redrawn: int = Field(
         0, description="Answers before this one that could not be read and were drawn again."
     )

@@ -164,8 +164,16 @@ def test_selection_controls_need_no_model() -> None:
 
 def test_some_schemes_are_drawn_where_the_agent_selects_the_others() -> None:
     runner = begin([make_skill(name) for name in "abcdefgh"], schemes=3, explored=1)
-    asked = {(conversation.key.role, conversation.key.scheme) for conversation in runner.ready}
-    assert asked == {("policy", 0), ("selection", 1), ("selection", 2), ("policy", None)}
+    asked = {
+        (conversation.key.role, conversation.key.scheme): conversation
+        for conversation in runner.ready
+    }
+    assert set(asked) == {*(("selection", scheme) for scheme in range(3)), ("policy", None)}
+    explored = asked["selection", 0]
+    assert asked["selection", 1].given is None and explored.given is not None
+    answer(runner, explored, Completion(text=runner.given_text(explored), finish="stop"))
+    recorded = next(t for t in runner.episode().traces if (t.role, t.scheme) == ("selection", 0))
+    assert recorded.turns[0].forced and len(recorded.turns[0].chosen) == 3
     drawn = {
         tuple(skill.name for skill in conversation.skills)
         for conversation in ready(runner, "policy", 0)

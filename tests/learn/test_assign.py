@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -196,6 +197,78 @@ def test_selections_against_the_null_scheme() -> None:
         [None],
         [None],
     ]
+
+
+def timed(speed: float, noise: float) -> Turn:
+    """A right answer whose speedup has this standard deviation, as a share of it."""
+    turn = ok(speed)
+    assert turn.verdict is not None and turn.verdict.timing is not None
+    ends = {"lo": speed * math.exp(-1.96 * noise), "hi": speed * math.exp(1.96 * noise)}
+    timing = turn.verdict.timing.model_copy(update={"speedup": Interval(value=speed, **ends)})
+    return turn.model_copy(update={"verdict": turn.verdict.model_copy(update={"timing": timing})})
+
+
+def test_an_explored_selection_teaches_and_a_choice_of_nothing_is_the_null_scheme() -> None:
+    played = Episode(
+        task=TASK,
+        traces=(
+            trace("selection", 0, 0, chose()),
+            trace("selection", 1, 0, chose("a").model_copy(update={"forced": True})),
+            *(trace("policy", None, n, ok(speed)) for n, speed in enumerate((1.80, 1.79))),
+            *(trace("policy", 0, n, ok(speed)) for n, speed in enumerate((1.86, 1.84))),
+            *(trace("policy", 1, n, ok(speed)) for n, speed in enumerate((3.0, 3.1))),
+        ),
+    )
+    none, explored = (a[0] for a in advantages(assign(played, config()).episode, "selection"))
+    assert none is not None and none < -0.3 and explored is not None and explored > 0.3
+    worse = played.model_copy(
+        update={
+            "traces": tuple(t for t in played.traces if t.scheme != 1)
+            + (played.traces[1], trace("policy", 1, 0, ok(1.0)))
+        }
+    )
+    assert advantages(assign(worse, config()).episode, "selection")[1] == [0.0], "not pushed away"
+    alone = played.model_copy(update={"traces": tuple(t for t in played.traces if t.scheme != 1)})
+    assert advantages(assign(alone, config()).episode, "selection") == [[0.0]]
+
+
+def test_differences_within_the_clock_s_noise_teach_nothing() -> None:
+    speeds = (1.80, 1.803, 1.797, 1.801)
+    noisy = Episode(
+        task=TASK,
+        traces=tuple(trace("policy", None, n, timed(s, 0.028)) for n, s in enumerate(speeds)),
+    )
+    found = assign(noisy, config(normalize_advantages=True))
+    assert found.left_out == {"alike": 4} and not rows(found.episode)
+    full = assign(noisy, config(normalize_advantages=True, shrink_noise=False))
+    assert max(abs(r.advantage) for r in rows(full.episode)) > 1
+    clear = Episode(
+        task=TASK,
+        traces=tuple(trace("policy", None, n, timed(s, 0.028)) for n, s in enumerate((1.5, 2.5))),
+    )
+    (up, down) = (
+        r.advantage for r in rows(assign(clear, config(normalize_advantages=True)).episode)
+    )
+    assert down == -up and 0.95 < abs(up) < 1
+
+
+def test_all_three_roles_are_on_one_scale() -> None:
+    played = Episode(
+        task=TASK,
+        traces=(
+            trace("selection", 0, 0, chose("a")),
+            trace("policy", None, 0, ok(2.00)),
+            trace("policy", 0, 0, ok(2.02)),
+            *(trace("summary", 0, n, Turn(tokens=TOKENS)) for n in range(2)),
+        ),
+    )
+    even = {"normalize_advantages": True, "selection": 1.0, "summary": 1.0}
+    found = assign(played, config(**even), {0: 0.1, 1: 0.3}).episode
+    assert advantages(found, "policy") == [[pytest.approx(-1)], [pytest.approx(1)]]
+    assert advantages(found, "selection") == [[pytest.approx(1)]]
+    assert advantages(found, "summary") == [[pytest.approx(-1)], [pytest.approx(1)]]
+    apart = assign(played, config(shared_scale=False, **even), {0: 0.1, 1: 0.3}).episode
+    assert advantages(apart, "selection") == [[pytest.approx(0.02)]]
 
 
 def test_summaries_are_compared_with_each_other() -> None:

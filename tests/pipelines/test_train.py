@@ -148,6 +148,21 @@ def test_a_library_is_copied_whole(tmp_path: Path) -> None:
         copy_library(tmp_path / "c.db", tmp_path / "d.db")
 
 
+def test_the_rate_follows_the_size_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
+    config = changed(CONFIG, {"train.rate": None})
+    for name, smallest, expected in (("a", 200_000_000, 3e-5), ("b", 1, 1e-6)):
+        monkeypatch.setattr("dvk.pipelines.train.state.SMALL_PARAMETERS", smallest)
+        opening = {"command": "train", "name": name, "argv": (), "config": config}
+        with (
+            RunFolder.open(tmp_path / name, resume=False, **opening) as run,
+            TrainState.restore(run, start, None, 2, config) as state,
+        ):
+            assert state.learner.settings.rate == expected
+
+
 def test_a_resumed_run_is_held_near_where_it_began(tmp_path: Path) -> None:
     start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
     config = changed(CONFIG, {"objective.passes": 2, "train.warmup": 3})

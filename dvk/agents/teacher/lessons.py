@@ -100,7 +100,9 @@ def _with_skills(
             told.insert(rng.randrange(len(told) + 1), (stray, means))
     advices = tuple(means for _, means in told if means is not None)
     plan = follow(captured, advices, backend)
-    answer = own if plan is None else described(captured, plan, backend)
+    # Notes that say nothing about the task change nothing: the mixture is that of a lesson without notes.
+    usual = own if rng.random() < OWN_SHARE else rng.choice(others())
+    answer = usual if plan is None else described(captured, plan, backend)
     return Lesson(tuple(known for known, _ in told), answer, plan is not None, advices)
 
 

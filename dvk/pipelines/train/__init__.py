@@ -112,6 +112,8 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         with state, metrics, live, queue as judging, draw, writing as writer:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
+            rate = state.learner.settings.rate
+            live.say(f"learning rate {rate:g}, {config.objective.passes} updates a step")
             training = Training(run, config, processes, state, draw, judging, writer, live, metrics)
             training.play(request.steps)
             summary = {
