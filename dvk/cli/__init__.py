@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 import dvk
-from dvk.cli import convert, doctor, eval, export, mcp, optimize, serve, sft, skills, train, verify
+from dvk.cli import (
+    convert,
+    doctor,
+    eval,
+    export,
+    mcp,
+    measure,
+    optimize,
+    serve,
+    sft,
+    skills,
+    train,
+    verify,
+)
 from dvk.cli.help import HelpApp
 from dvk.errors import DvkError
 
@@ -48,6 +61,7 @@ app.command("export")(export.command)
 app.command("eval")(eval.command)
 app.add_typer(sft.app, name="sft")
 app.command("train")(train.command)
+app.command("measure")(measure.command)
 app.add_typer(skills.app, name="skills")
 app.command("convert")(convert.command)
 app.command("serve")(serve.command)

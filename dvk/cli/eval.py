@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import Conf, Engine, Settings
+from dvk.cli.options import AnyJudge, Conf, Engine, Settings
 from dvk.errors import UsageError
 
 
@@ -106,10 +106,7 @@ def command(
         Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
-    judge: Annotated[
-        str | None,
-        typer.Option(help="Have a server judge: kernelgym:URL ($DVK_JUDGE_TOKEN is its token)."),
-    ] = None,
+    judge: AnyJudge = None,
     engine: Engine = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for programs.")

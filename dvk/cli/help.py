@@ -73,6 +73,11 @@ EXAMPLES = {
         "dvk train --from nano --tasks my_tasks --steps 50",
         "dvk train --out runs/train --steps 100 --resume",
     ),
+    "dvk measure": (
+        "dvk measure my_tasks --plans 12 --out runs/measure",
+        "dvk measure --generated 100 --out runs/measure --resume",
+        "dvk measure --from runs/train --from runs/eval --out runs/table",
+    ),
     "dvk skills": (
         "dvk skills search fused softmax",
         "dvk skills show softmax_online",

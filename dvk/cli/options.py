@@ -8,6 +8,14 @@ from typing import Annotated
 import typer
 
 Conf = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
+AnyJudge = Annotated[
+    str | None,
+    typer.Option(
+        "--judge",
+        help="Have a server judge, kernelgym:URL ($DVK_JUDGE_TOKEN is its token), or take verdicts from a table of `dvk measure`, "
+        "table:FILE.",
+    ),
+]
 Engine = Annotated[
     str | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import Conf, Engine, Settings
+from dvk.cli.options import AnyJudge, Conf, Engine, Settings
 
 
 def command(
@@ -46,6 +46,7 @@ def command(
         Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
+    judge: AnyJudge = None,
     engine: Engine = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for programs.")
@@ -100,7 +101,9 @@ def command(
         quiet=as_json,
     )
     merged = configuration.load(
-        config, settings or [], {**settings_of(ablate or ()), "remote.engine": engine}
+        config,
+        settings or [],
+        {**settings_of(ablate or ()), "remote.judge": judge, "remote.engine": engine},
     )
     if sweep is not None:
         told = sweeping.sweep(sweep, request, merged)

@@ -12,7 +12,7 @@ class RemoteConfig(Section):
 
     judge: str | None = Field(
         None,
-        description="Judge server: kernelgym:URL; null judges on this machine. `--judge` sets it.",
+        description="Judge server, kernelgym:URL, or table of measured plans, table:FILE; null judges on this machine. `--judge` sets it.",
     )
     engine: str | None = Field(
         None,

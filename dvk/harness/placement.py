@@ -11,8 +11,12 @@ from dvk.harness.session.judge_session import JudgeSession
 from dvk.harness.session.judge_spec import Judge, JudgeSpec
 from dvk.records import Device, Task
 
-SERVERS = {"kernelgym": "dvk.interop.kernelgym.remote:RemoteJudgeSession"}
-"""Protocol of a server that judges → its judge session. By import path, since interop is a higher layer."""
+JUDGES = {
+    "kernelgym": "dvk.interop.kernelgym.remote:RemoteJudgeSession",
+    "table": "dvk.harness.remote.table:TableJudgeSession",
+}
+"""Kind of a judge elsewhere, the part of `remote.judge` before its colon → its judge session. By import path, since interop is a
+higher layer."""
 
 
 def open_session(
@@ -29,8 +33,10 @@ def open_session(
         MachineError: the cluster cannot be reached.
     """
     if config.remote.judge is not None:
-        judge: Judge = registry.resolve("kernelgym", SERVERS, "protocol")(task, config, spec)
-        return judge
+        kind = config.remote.judge.partition(":")[0]
+        kind = kind if kind in JUDGES else "kernelgym"
+        opened: Judge = registry.resolve(kind, JUDGES, "judge")(task, config, spec)
+        return opened
     if config.remote.engine is not None:
         return RayJudgeSession(task, config, spec)
     return JudgeSession(task, config, spec, gpu=gpu)

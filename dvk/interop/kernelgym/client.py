@@ -221,6 +221,11 @@ def url_of(judge: str) -> str:
     Raises:
         UsageError: not a KernelGYM judge.
     """
+    if judge.startswith("table:"):
+        raise UsageError(
+            f"`{judge}` holds earlier verdicts, and judges nothing new",
+            "leave --judge out; `dvk eval` and `dvk train` take tables",
+        )
     url = judge.removeprefix(SCHEME).rstrip("/")
     if (
         not judge.startswith(SCHEME)

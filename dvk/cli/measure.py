@@ -1,0 +1,79 @@
+"""`dvk measure`: a table of measured plans."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dvk.cli.options import Conf, Settings
+
+
+def command(
+    tasks: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of task files.", show_default=False)
+    ] = None,
+    generated: Annotated[
+        int, typer.Option(min=0, help="Tasks of the generator's training split to measure, too.")
+    ] = 0,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from", help="Add what other runs measured: run folders or tables. Repeatable."
+        ),
+    ] = None,
+    plans: Annotated[int, typer.Option(min=1, help="Most plans per task.")] = 24,
+    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder (default: runs/measure-BACKEND-TIME).")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for programs.")
+    ] = False,
+    config: Conf = None,
+    settings: Settings = None,
+) -> None:
+    """Measure many plans of many tasks, and keep them as a table.
+
+    A plan is what the composer can do for a task: recipes, and an algorithm and schedule for each kernel. The table answers for a judge
+    with `--set remote.judge=table:FILE`, so that learning needs no GPU.
+    """
+    from dvk import config as configuration
+    from dvk.errors import UsageError
+    from dvk.pipelines.measure import MeasureRequest, measure
+
+    if device not in (None, "cpu", "cuda"):
+        raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+    request = MeasureRequest(
+        tasks=tuple(tasks or ()),
+        generated=generated,
+        merge=tuple(merge or ()),
+        plans=plans,
+        backend=backend,
+        device=device,
+        workers=workers,
+        out=out,
+        resume=resume,
+        argv=tuple(sys.argv),
+        quiet=as_json,
+    )
+    found = measure(request, configuration.load(config, settings or []))
+    print(json.dumps(found) if as_json else "\n".join(lines(found)))
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """The end of a run for people."""
+    result = [f"{found['tasks']} tasks, {found['plans']} plans, {found['timed']} timed"]
+    if found["best"] is not None:
+        result.append(
+            f"geometric mean over eager: default plan {found['default']:.2f}x, best plan {found['best']:.2f}x"
+        )
+    return [*result, f"table: {found['table']}"]

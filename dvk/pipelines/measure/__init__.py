@@ -1,0 +1,250 @@
+"""`dvk measure`: a table of measured plans, from which learning, ablations and tests work without a GPU.
+
+    tasks (folders, the generator) → captured → plans that cover what the composer can do → judge → one line a task
+
+All of a task's plans are judged in one visit. A task's line is on disk before the next is counted; a killed run resumes with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dvk
+from dvk import backends, crashes, machine, target
+from dvk.agents.preparing import prepare
+from dvk.agents.task_context import TaskContext
+from dvk.composer import CannotCompose
+from dvk.config import Config
+from dvk.errors import DvkError, UsageError
+from dvk.harness.placement import num_workers
+from dvk.harness.queue import JudgeQueue, default_contract
+from dvk.harness.session.judge_spec import JudgeSpec
+from dvk.pipelines import tracebacks
+from dvk.pipelines.eval import suites
+from dvk.pipelines.measure.merging import from_runs
+from dvk.pipelines.report.counted import WordCount
+from dvk.records import PROTOCOL, BackendName, Candidate, Device, Verdict
+from dvk.records.measured import MeasuredTask, measured, write_table
+from dvk.runs import RunFolder
+from dvk.search import SearchProblem
+from dvk.search.stratified import plans
+from dvk.taskgen import generate
+
+ROWS = "rows.jsonl"
+TABLE = "table.jsonl.gz"
+IN_FLIGHT = 2
+"""Tasks open per worker: enough that one is always ready."""
+PREPARED = 64
+"""Tasks prepared together: few enough that the first is judged soon."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureRequest:
+    """The command line's request."""
+
+    tasks: tuple[Path, ...] = ()
+    generated: int = 0
+    merge: tuple[Path, ...] = ()
+    plans: int = 24
+    backend: str = "auto"
+    device: str | None = None
+    workers: int | None = None
+    out: Path | None = None
+    resume: bool = False
+    argv: tuple[str, ...] = ()
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """A task to measure."""
+
+    name: str
+    path: Path
+    groups: dict[str, str]
+
+
+class OpenTask:
+    """A task whose plans are being judged."""
+
+    def __init__(
+        self, groups: dict[str, str], subject: TaskContext, asked: list[tuple[str, Candidate]]
+    ):
+        self.groups, self.subject, self.asked = groups, subject, asked
+        self.verdicts: dict[int, Verdict] = {}
+
+    @property
+    def ended(self) -> bool:
+        return len(self.verdicts) == len(self.asked)
+
+    def row(self) -> MeasuredTask:
+        found = tuple(
+            measured(candidate, self.verdicts[number], kind)
+            for number, (kind, candidate) in enumerate(self.asked)
+        )
+        return MeasuredTask(
+            task=self.subject.task.model_copy(update={"path": None}),
+            backend=self.subject.backend,
+            groups=self.groups,
+            dvk=dvk.__version__,
+            protocol=PROTOCOL,
+            plans=found,
+        )
+
+
+def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
+    """Run the command; `--json` prints the returned summary.
+
+    Raises:
+        UsageError: there is nothing to measure; no such folder.
+        DvkError: the user can fix it.
+    """
+    if not (request.tasks or request.generated or request.merge):
+        raise UsageError("no tasks", "give folders of task files, --generated NUMBER or --from RUN")
+    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
+    backend = backends.pick(request.backend, device)
+    with RunFolder.open(
+        request.out,
+        command="measure",
+        name=backend,
+        argv=request.argv,
+        config=config,
+        resume=request.resume,
+    ) as run:
+        rows = [MeasuredTask.model_validate(row) for row in run.read(ROWS)]
+        known = {row.task.name for row in rows}
+        files = [one for one in task_files(request, run, config, device) if one.name not in known]
+        if files:
+            rows += judged(files, request, run, config, device, backend)
+        rows = from_runs(request.merge, rows)
+        write_table(run.path / TABLE, rows)
+        run.finish("done")
+    return summary(run.path / TABLE, rows)
+
+
+def task_files(
+    request: MeasureRequest, run: RunFolder, config: Config, device: Device
+) -> Iterator[TaskFile]:
+    """The tasks of the folders, then the generated ones, whose files are written to the run."""
+    for folder in request.tasks:
+        for one in suites.read(folder):
+            if one.error is None:
+                yield TaskFile(one.name, one.path, {**one.groups, "suite": folder.name})
+    folder = run.path / "tasks"
+    folder.mkdir(exist_ok=True)
+    for made in generate(config.seed + 1, request.generated, device=device):
+        path = folder / f"{made.name}.py"
+        if not path.exists():
+            path.write_text(made.source)
+        groups = {"level": made.level, "category": made.category, "suite": "generated"}
+        yield TaskFile(made.name, path, groups)
+
+
+def judged(
+    files: Sequence[TaskFile],
+    request: MeasureRequest,
+    run: RunFolder,
+    config: Config,
+    device: Device,
+    backend: BackendName,
+) -> list[MeasuredTask]:
+    """Measure the tasks; their rows are in the run's folder as each ends. A task that cannot be measured is left out, with a traceback."""
+    workers = request.workers or num_workers(config, device)
+    spec = JudgeSpec(contract=default_contract(device))
+    open_: dict[int, OpenTask] = {}
+    rows: list[MeasuredTask] = []
+    queue: JudgeQueue[tuple[int, int]] = JudgeQueue(workers, config, spec=spec)
+    with WordCount("tasks", quiet=request.quiet) as shown, queue:
+        line = shown.add_task("measure", total=len(files), completed=0)
+        coming = enumerate(prepared(files, request, run, config, device, backend))
+        following = next(coming, None)
+        while following is not None or open_:
+            while following is not None and len(open_) < IN_FLIGHT * workers:
+                number, opened = following
+                following = next(coming, None)
+                if opened is None:
+                    shown.advance(line)
+                    continue
+                open_[number] = opened
+                for place, (_, candidate) in enumerate(opened.asked):
+                    queue.submit((number, place), opened.subject.task, candidate)
+            for (number, place), verdict in queue.results(wait=True):
+                open_[number].verdicts[place] = verdict
+            for number in [n for n, one in open_.items() if one.ended]:
+                row = open_.pop(number).row()
+                run.append(ROWS, row)
+                rows.append(row)
+                shown.advance(line)
+    return rows
+
+
+def prepared(
+    files: Sequence[TaskFile],
+    request: MeasureRequest,
+    run: RunFolder,
+    config: Config,
+    device: Device,
+    backend: BackendName,
+) -> Iterator[OpenTask | None]:
+    """Tasks captured, with their plans; None for one that cannot be measured here."""
+    where = target.of_machine(device)
+    for first in range(0, len(files), PREPARED):
+        some = files[first : first + PREPARED]
+        found = prepare([one.path for one in some], device, backend, config, kept=True)
+        for one, subject in zip(some, found, strict=True):
+            asked = _plans(subject, request.plans, config, where)
+            if isinstance(asked, str):
+                tracebacks.keep(run, one.name, [asked] if asked else [])
+                yield None
+            else:
+                assert isinstance(subject, TaskContext), "it has plans"
+                yield OpenTask(one.groups, subject, asked)
+
+
+def _plans(
+    subject: TaskContext | DvkError, count: int, config: Config, where: target.Target
+) -> list[tuple[str, Candidate]] | str:
+    """The plans, or a traceback, which may be empty."""
+    if isinstance(subject, DvkError) or subject.captured is None:
+        error = subject if isinstance(subject, DvkError) else subject.cannot
+        return getattr(error, "traceback", "")
+    problem = SearchProblem(
+        subject.task, subject.captured, subject.backend, (), config, target=where
+    )
+    try:
+        return plans(problem, count, config.seed)
+    except (DvkError, CannotCompose):
+        return ""
+    except Exception as error:  # noqa: BLE001 - the fence: see dvk.crashes
+        return crashes.traceback_text(error)
+
+
+def summary(path: Path, rows: Sequence[MeasuredTask]) -> dict[str, Any]:
+    """Counts, and the geometric means of default and best plans over tasks on which both were timed."""
+    import math
+
+    pairs = [
+        (default.speedup, best.speedup)
+        for row in rows
+        if (default := row.default) is not None
+        and default.speedup
+        and (best := row.best) is not None
+        and best.speedup
+    ]
+    plans_of = [plan for row in rows for plan in row.plans]
+
+    def mean(values: list[float]) -> float | None:
+        return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+    return {
+        "table": str(path),
+        "machine": machine.fingerprint("cuda" if machine.gpu_names() else "cpu"),
+        "tasks": len(rows),
+        "plans": len(plans_of),
+        "timed": sum(plan.speedup is not None for plan in plans_of),
+        "default": mean([default for default, _ in pairs]),
+        "best": mean([best for _, best in pairs]),
+    }

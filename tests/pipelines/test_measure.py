@@ -1,0 +1,180 @@
+"""Tables of measured plans: made, resumed, merged, and taken for a judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.config import changed
+from dvk.errors import UsageError
+from dvk.harness import JudgeQueue, JudgeSpec
+from dvk.harness.remote.table import tasks_of
+from dvk.pipelines.measure import ROWS, TABLE, MeasureRequest, measure
+from dvk.records import Candidate, Episode, Interval, Status, Task, Timing, Trace, Turn, Verdict
+from dvk.records.measured import MeasuredTask, measured, read_table, write_table
+from tests.cli import warm
+from tests.harness.conftest import QUICK
+
+SOURCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x * {factor}, -1) + x
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def verdict(speedup: float) -> Verdict:
+    ends = Interval(value=speedup, lo=0.95 * speedup, hi=1.05 * speedup)
+    timing = Timing(candidate_ms=1.0, reference_ms=speedup, speedup=ends, num_pairs=9, seconds=0.1)
+    return Verdict(status=Status.OK, tier="search", stage="done", timing=timing, log="long")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Two tasks with two plans each."""
+    rows = []
+    for name in ("two", "three"):
+        task = Task(id=name, name=name, source=SOURCE, entry="Model", kind="module")
+        plans = tuple(
+            measured(
+                Candidate(source="", backend="cpp", recipes=(kind,), schedule={"k0": {"width": n}}),
+                verdict(1.0 + n),
+                kind,
+            )
+            for n, kind in enumerate(("default", "structure"))
+        )
+        rows.append(MeasuredTask(task=task, backend="cpp", plans=plans))
+    path = tmp_path / "table.jsonl.gz"
+    write_table(path, rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that measured two tasks, three plans each."""
+    folder = tmp_path_factory.mktemp("measured")
+    (folder / "tasks").mkdir()
+    for name, factor in (("two", 2.0), ("three", 3.0)):
+        (folder / "tasks" / f"{name}.py").write_text(SOURCE.format(factor=factor))
+    found = measure(request(folder / "run", tasks=(folder / "tasks",)), QUICK)
+    assert (found["tasks"], found["plans"], found["timed"]) == (2, 6, 6)
+    assert found["best"] >= found["default"] > 0
+    return folder / "run"
+
+
+def request(out: Path, **named: Any) -> MeasureRequest:
+    return MeasureRequest(
+        plans=3, device="cpu", backend="cpp", workers=1, out=out, quiet=True, **named
+    )
+
+
+@pytest.mark.slow
+def test_plans_of_a_task_differ_and_the_default_is_first(run: Path) -> None:
+    for row in read_table(run / TABLE):
+        assert row.plans[0].kind == "default" and row.default is row.plans[0]
+        assert len({plan.key for plan in row.plans}) == 3 and row.backend == "cpp"
+        assert row.task.path is None and "softmax" in row.task.source and row.plans[0].schedule
+
+
+def test_a_table_answers_for_the_judge_and_does_not_guess(table: Path) -> None:
+    config = changed(QUICK, {"remote.judge": f"table:{table}"})
+    (row, other) = read_table(table)
+    plan = row.plans[1]
+    known = Candidate(source="", backend="cpp", recipes=plan.recipes, schedule=plan.schedule)
+    strange = known.model_copy(update={"source": "x", "recipes": ("dead_code",)})
+    with JudgeQueue[int](1, config) as queue:
+        asked = [(row.task, known), (row.task, strange)]
+        (first, second) = (v for _, v in sorted(queue.map(asked, JudgeSpec())))
+    assert first == plan.verdict and first.timing is not None and not first.log
+    assert second.status is Status.BROKEN_TASK and "does not hold this plan" in (second.error or "")
+    gone = other.task.model_copy(update={"id": "gone"})
+    with JudgeQueue[int](1, config) as queue:
+        ((_, third),) = queue.map([(gone, known)], JudgeSpec())
+    assert "does not hold the task" in (third.error or "")
+
+
+@pytest.mark.slow
+def test_a_killed_run_measures_what_is_left(run: Path, tmp_path: Path) -> None:
+    again = tmp_path / "run"
+    again.mkdir()
+    manifest = (run / "run.json").read_text()
+    (again / "run.json").write_text(manifest.replace('"done"', '"interrupted"'))
+    (kept, _) = (run / ROWS).read_text().splitlines()
+    (again / ROWS).write_text(kept + "\n")
+    asked = request(again, tasks=(run.parent / "tasks",), resume=True)
+    assert measure(asked, QUICK)["tasks"] == 2
+    before, after = (list(read_table(path / TABLE)) for path in (run, again))
+    assert {row.task.name for row in after} == {"two", "three"} and after[0] in before
+
+
+def test_tables_and_runs_are_merged(table: Path, tmp_path: Path) -> None:
+    rows = list(read_table(table))
+    half = rows[0].model_copy(update={"plans": rows[0].plans[:1]})
+    write_table(tmp_path / "half.jsonl.gz", [half])
+    played = Episode(
+        task=rows[1].task.model_copy(update={"id": "third"}),
+        traces=(
+            Trace(
+                role="policy",
+                turns=(
+                    Turn(
+                        candidate=Candidate(source="a", backend="cpp", recipes=("default",)),
+                        verdict=verdict(3.0),
+                    ),
+                    Turn(candidate=Candidate(source="b", backend="cpp"), verdict=verdict(4.0)),
+                ),
+            ),
+        ),
+    )
+    (tmp_path / "trained" / "episodes").mkdir(parents=True)
+    lines = played.model_dump_json() + '\n{"task": '  # a kill cut the last line
+    (tmp_path / "trained" / "episodes" / "step_000001.jsonl").write_text(lines)
+    merge = (tmp_path / "half.jsonl.gz", table, tmp_path / "trained")
+    assert measure(request(tmp_path / "run", merge=merge), QUICK)["plans"] == 5
+    found = list(read_table(tmp_path / "run" / TABLE))
+    assert found[:2] == rows and [p.speedup for p in found[2].plans] == [3.0], "one has no plan"
+    for name in ("again", "more"):
+        write_table(tmp_path / f"{name}.jsonl.gz", rows)
+    assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "more.jsonl.gz").read_bytes()
+
+
+@pytest.mark.slow
+def test_evaluations_play_on_a_table(run: Path, tmp_path: Path) -> None:
+    """The composer's default is in the table, so that its time is the one measured there."""
+    asked = ("--backend", "cpp", "--device", "cpu", "--turns", 1, "--out", tmp_path / "eval")
+    found = warm.dvk(
+        "eval", run.parent / "tasks", *asked, "--judge", f"table:{run / TABLE}", cwd=tmp_path
+    )
+    (row, *_) = read_table(run / TABLE)
+    assert row.default is not None and row.default.speedup is not None
+    assert f"{row.default.speedup:.2f}" in found.stderr
+
+
+def test_bad_requests_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no tasks"):
+        measure(MeasureRequest(out=tmp_path / "a", quiet=True), QUICK)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="no measured plan"):
+        measure(request(tmp_path / "b", merge=(tmp_path / "empty",)), QUICK)
+    text = tmp_path / "text.jsonl"
+    text.write_text("no table")
+    with pytest.raises(UsageError, match="is no table"):
+        measure(request(tmp_path / "c", merge=(text,)), QUICK)
+    for path, reason in ((text, "is no table"), (tmp_path / "gone", "cannot read the table")):
+        with pytest.raises(UsageError, match=reason):
+            tasks_of(path)
+    for command in ("optimize", "verify"):
+        files = ["mine.py", "new.py"] if command == "verify" else ["mine.py"]
+        (tmp_path / "mine.py").write_text(SOURCE)
+        (tmp_path / "new.py").write_text(SOURCE)
+        done = warm.dvk(command, *files, "--judge", f"table:{text}", cwd=tmp_path, exits=2)
+        assert "judges nothing new" in done.stderr
