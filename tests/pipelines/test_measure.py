@@ -165,6 +165,8 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="no measured plan"):
         measure(request(tmp_path / "b", merge=(tmp_path / "empty",)), QUICK)
+    with pytest.raises(UsageError, match="no task files"):
+        measure(request(tmp_path / "d", tasks=(tmp_path / "empty",)), QUICK)
     text = tmp_path / "text.jsonl"
     text.write_text("no table")
     with pytest.raises(UsageError, match="is no table"):

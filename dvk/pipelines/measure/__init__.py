@@ -23,7 +23,6 @@ from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.pipelines import tracebacks
-from dvk.pipelines.eval import suites
 from dvk.pipelines.measure.merging import from_runs
 from dvk.pipelines.report.counted import WordCount
 from dvk.records import PROTOCOL, BackendName, Candidate, Device, Verdict
@@ -128,11 +127,17 @@ def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
 def task_files(
     request: MeasureRequest, run: RunFolder, config: Config, device: Device
 ) -> Iterator[TaskFile]:
-    """The tasks of the folders, then the generated ones, whose files are written to the run."""
-    for folder in request.tasks:
-        for one in suites.read(folder):
-            if one.error is None:
-                yield TaskFile(one.name, one.path, {**one.groups, "suite": folder.name})
+    """The tasks of the folders, then the generated ones, whose files are written to the run.
+
+    Raises:
+        UsageError: a folder has none.
+    """
+    for suite in request.tasks:
+        paths = sorted(path for path in suite.rglob("*.py") if not path.name.startswith("_"))
+        if not paths:
+            raise UsageError(f"no task files in `{suite}`", "give a folder of files with a Model")
+        for path in paths:
+            yield TaskFile(path.stem, path, {"suite": suite.name})
     folder = run.path / "tasks"
     folder.mkdir(exist_ok=True)
     for made in generate(config.seed + 1, request.generated, device=device):
