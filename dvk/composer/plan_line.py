@@ -1,0 +1,131 @@
+"""Plans as text: a line for the recipes, then a line for each group of kernels that does not run by default.
+
+    plan +own_matmul +cuda_graph -inplace_epilogue
+    k0 k3 = flat block 256 warps 4
+    k1 = online block 4096 programs 264 warps 8
+
+A plan is written as the difference from another, the composer's default: `+` adds a recipe, `-` takes one away. A schedule is its tag, if
+it has one, then its keys and values. So every plan that the composer can execute has words, in every back end, and what is read is
+correct by construction: `compose` refuses nothing that was read here but a schedule for a kernel of another family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dvk.composer.codegen.base import codegen
+from dvk.composer.compose import Plan
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import PrintedSchedule, Schedule, ScheduleValue
+from dvk.composer.recipes import RECIPES
+from dvk.errors import UsageError
+from dvk.records import BackendName
+
+PLAN = "plan"
+Fused = Callable[[tuple[str, ...]], Sequence[Kernel]]
+"""The kernels under some recipes, in launch order."""
+
+
+class PlanError(ValueError):
+    """A text that is no plan; the message names the line and the choices."""
+
+
+def write_plan(plan: Plan, default: Plan) -> str:
+    """The text of a plan: lines that `read_plan` reads.
+
+    Args:
+        plan: recipes, and the schedules that matter; those of the default are left out.
+        default: what is not worth a word.
+    """
+    added = [f"+{name}" for name in plan.recipes if name not in default.recipes]
+    taken = [f"-{name}" for name in default.recipes if name not in plan.recipes]
+    groups: dict[Schedule, list[str]] = {}
+    for kernel, schedule in plan.schedules.items():
+        if default.schedules.get(kernel) != schedule:
+            groups.setdefault(schedule, []).append(kernel)
+    lines = [f"{' '.join(kernels)} = {_words(schedule)}" for schedule, kernels in groups.items()]
+    return "\n".join([" ".join([PLAN, *added, *taken]), *lines])
+
+
+def read_plan(
+    text: str, default: Plan, order: Sequence[str], fused: Fused, backend: BackendName
+) -> Plan:
+    """The plan that a text asks for.
+
+    Args:
+        text: the answer of a model; what follows the plan's lines is not read.
+        default: what the text differs from.
+        order: recipes that apply to the graph, in the order of their application.
+        fused: kernels under some recipes.
+        backend: whose schedules they are.
+
+    Raises:
+        PlanError: no plan line, a recipe that does not apply, no such kernel, no such schedule.
+    """
+    lines = [line.strip() for line in text.strip().splitlines()]
+    if not lines or lines[0].split()[:1] != [PLAN]:
+        raise PlanError(f"the first line is not `{PLAN}` and recipes")
+    recipes = _recipes(lines[0].split()[1:], default.recipes, order)
+    kernels = {kernel.name: kernel for kernel in fused(recipes)}
+    schedules: dict[str, Schedule] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        names, equals, words = line.partition("=")
+        if not equals or not names.split() or not all(n.startswith("k") for n in names.split()):
+            break
+        for name in names.split():
+            if name not in kernels:
+                known = ", ".join(kernels) or "none"
+                raise PlanError(f"line {number}: no kernel `{name}`; under these recipes: {known}")
+            schedules[name] = _schedule(words.split(), kernels[name], backend, number)
+    return Plan(recipes, schedules)
+
+
+def _recipes(
+    words: Iterable[str], default: tuple[str, ...], order: Sequence[str]
+) -> tuple[str, ...]:
+    chosen = set(default)
+    for word in words:
+        name = word[1:]
+        if word[0] not in "+-" or name not in RECIPES:
+            raise PlanError(f"line 1: `{word}` is no recipe; write +NAME or -NAME")
+        if name not in order:
+            raise PlanError(f"line 1: `{name}` does not apply; those that do: {', '.join(order)}")
+        chosen = chosen | {name} if word[0] == "+" else chosen - {name}
+    return tuple(name for name in dict.fromkeys([*default, *order]) if name in chosen)
+
+
+def _words(schedule: Schedule) -> str:
+    printed = schedule.printed()
+    tag = printed.pop(schedule.tag, None)
+    words = [] if tag is None else [str(tag)]
+    for key, value in printed.items():
+        words += [key, _word(value)]
+    return " ".join(words)
+
+
+def _word(value: ScheduleValue) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _value(word: str) -> ScheduleValue:
+    if word in ("yes", "no"):
+        return word == "yes"
+    return int(word) if word.isdecimal() and len(word) < 10 else word
+
+
+def _schedule(words: Sequence[str], kernel: Kernel, backend: BackendName, line: int) -> Schedule:
+    writer = codegen(backend)
+    tag = writer.schedule_types[0].tag
+    odd = len(words) % 2
+    printed: PrintedSchedule = {tag: words[0]} if odd else {}
+    for key, value in zip(words[odd::2], words[odd + 1 :: 2], strict=True):
+        printed[key] = _value(value)
+    try:
+        schedule = writer.parse(printed, kernel.name)
+    except UsageError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        raise PlanError(f"line {line}: {error.message}{hint}") from None
+    if schedule.families and kernel.family not in schedule.families:
+        runs = " and ".join(schedule.families)
+        raise PlanError(f"line {line}: that schedule runs {runs} kernels, not {kernel.family}")
+    return schedule

@@ -1,0 +1,83 @@
+"""Plans as text: every schedule has words, what is written is read back, what cannot be read says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from dvk.composer import Plan
+from dvk.composer.algorithms import algorithms
+from dvk.composer.codegen.base import codegen
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.triton import TritonFlat
+from dvk.composer.plan_line import PlanError, read_plan, write_plan
+from tests.composer.schedule_cases import CASES, kernels
+
+PLAIN = ("pointwise", "row", "column")
+ORDER = ("fuse_pointwise", "fuse_rowwise", "own_matmul", "cuda_graph")
+DEFAULT = Plan(("fuse_pointwise", "fuse_rowwise"))
+
+
+@pytest.mark.parametrize("backend", ["triton", "cuda", "cpp"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_schedule_is_read_as_it_is_written(name: str, backend: str) -> None:
+    writer = codegen(backend)
+    found = [k for k in kernels(name, backend) if writer.has_families or k.family in PLAIN]
+    for kernel in found:
+        options = [*writer.schedules(kernel)]
+        if backend != "cuda" and kernel.family in PLAIN:
+            options += [o for some in algorithms(kernel, backend).values() for o in some]
+        for schedule in options:
+            plan = Plan(DEFAULT.recipes, {kernel.name: schedule})
+            text = write_plan(plan, DEFAULT)
+            assert read_plan(text, DEFAULT, ORDER, lambda recipes: found, backend) == plan, text
+
+
+def triton_kernels() -> list[Kernel]:
+    return list(kernels("small", "triton"))
+
+
+def test_a_plan_is_the_difference_from_the_default() -> None:
+    flat = TritonFlat(block=256, warps=4)
+    (kernel, *_) = triton_kernels()
+    default = Plan(DEFAULT.recipes, {kernel.name: flat})
+    assert write_plan(default, default) == "plan"
+    plan = Plan(
+        ("fuse_pointwise", "own_matmul"), {kernel.name: TritonFlat(block=512, warps=8), "k9": flat}
+    )
+    text = write_plan(plan, default)
+    assert text.splitlines()[0] == "plan +own_matmul -fuse_rowwise"
+    assert text.splitlines()[1:] == [
+        f"{kernel.name} = flat block 512 warps 8",
+        "k9 = flat block 256 warps 4",
+    ]
+    seen: list[tuple[str, ...]] = []
+
+    def fused(recipes: tuple[str, ...]) -> list[Kernel]:
+        seen.append(recipes)
+        return triton_kernels()
+
+    read = read_plan(text.splitlines()[0] + "\nsome kernel text", default, ORDER, fused, "triton")
+    assert read == Plan(("fuse_pointwise", "own_matmul")) and seen == [read.recipes]
+    both = Plan(DEFAULT.recipes, {"k0": flat, "k1": flat})
+    assert write_plan(both, DEFAULT) == "plan\nk0 k1 = flat block 256 warps 4"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "first line is not `plan`"),
+        ("k0 = flat block 256 warps 4", "first line is not `plan`"),
+        ("plan own_matmul", "`own_matmul` is no recipe; write [+]NAME"),
+        ("plan +nonsense", "is no recipe"),
+        ("plan +fold_scale", "does not apply; those that do: fuse_pointwise"),
+        ("plan\nk77 = flat block 256 warps 4", "line 2: no kernel `k77`; under these recipes: k0"),
+        ("plan\nk0 = cooperative warps 4", "line 2: .*'cooperative'.*choose"),
+        ("plan\nk0 = flat block 256", "line 2: .*lacks: `warps`"),
+        ("plan\nk0 = flat block 100 warps 4", "line 2: .*a power of two"),
+        ("plan\nk0 =", "line 2: "),
+        ("plan\nk0 = looped xblock 1 rblock 512 warps 4 evict no online no", "line 2: that schedule runs row"),
+    ],
+)
+def test_what_is_no_plan_says_why(text: str, reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
+        read_plan(text, DEFAULT, ORDER, lambda recipes: triton_kernels(), "triton")
