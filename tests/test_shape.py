@@ -144,6 +144,8 @@ ROOMS: dict[str, list[set[str]]] = {
         {"occasion"},
         {"recipes", "algorithms"},
         {"compose"},
+        {"plan_line"},
+        {"plan_space"},
         {""},
     ],
     "nanolang": [{"frame", "parse_error"}, {"listing"}, {"lint"}, {"text"}, {""}],

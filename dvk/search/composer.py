@@ -17,38 +17,16 @@ best, others are tried in the order of their gains, and losing ones are left out
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 
-from dvk.composer import CannotCompose, Plan, applicable, codegen, fuse, write
-from dvk.composer.compose import Composition
+from dvk.composer import CannotCompose, Plan, codegen
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
-from dvk.composer.recipes import OWN_FAMILIES, RECIPES
+from dvk.composer.plan_space import AS_IT_IS, MEASURED, PlanSpace
 from dvk.records import Candidate, Status, Verdict
 from dvk.search import Proposals, SearchProblem
 from dvk.search.classes import class_of, group_equal_kernels
 
-MEASURED = (
-    *OWN_FAMILIES,
-    "attention",
-    "attention_finite",
-    "channels_last",
-    "common_subexpressions",
-    "cuda_graph",
-    "cudnn_benchmark",
-    "fold_scale",
-    "inplace_epilogue",
-    "pack_linears",
-    "recurrent_cells",
-    "recurrent_sequences",
-)
-"""Recipes that may lose: tried against the best so far. The others always save work."""
-FIRST = ("channels_last",)
-"""Recipes that are tried before the others, as they gain most where they apply."""
-MANY_CALLS = 24
-"""Calls of kernels and libraries from which the host is taken to be the bottleneck: all structures are tried as CUDA graphs."""
-AS_IT_IS = "as it is"
-"""Title of the user's own model among the candidates."""
 HOST = 1.1
 """Ratio of eager PyTorch's end-to-end time to its device time above which the host is the bottleneck."""
 ROUND_OTHERWISE = ("fold_batch_norm", "fold_batch_norm_finite")
@@ -63,8 +41,8 @@ FEW = 3
 """Schedules of a kernel that are tried if the class is known, the default among them: the others gain or lose against it."""
 
 
-class Planner:
-    """Writes candidates for plans and remembers the skills behind each recipe.
+class Planner(PlanSpace):
+    """The plans of a search: skills order its recipes, earlier measurements its schedules.
 
     Raises:
         CannotCompose: there is no graph.
@@ -73,52 +51,25 @@ class Planner:
     def __init__(self, problem: SearchProblem):
         if problem.captured is None:
             raise CannotCompose("there is no operator graph")
-        self.problem, self.captured = problem, problem.captured
-        self.applicable = applicable(
-            problem.captured.graph,
-            problem.task.device,
+        super().__init__(
+            problem.task,
+            problem.captured,
             problem.backend,
+            problem.target,
             inexact=problem.config.optimize.inexact,
         )
+        self.problem, self.applicable = problem, self.order
         ranked = [s.recipe for s in problem.skills if s.recipe in self.applicable]
         self.order = list(dict.fromkeys([*(r for r in ranked if r is not None), *self.applicable]))
-        self._fused: dict[tuple[str, ...], Composition] = {}
-
-    def fused(self, recipes: Iterable[str]) -> Composition:
-        """The graph's kernels under some recipes; of a network made in a tenth of a second, and asked for with every candidate."""
-        key = tuple(name for name in recipes if RECIPES[name].kind in ("graph", "fusion"))
-        if key not in self._fused:
-            self._fused[key] = fuse(self.problem.task, self.captured, key)
-        return self._fused[key]
 
     def candidate(self, plan: Plan, title: str) -> Candidate:
-        """The drop-in that executes `plan`, with the skills whose recipes it uses.
-
-        Equal programs have equal sources, under whatever title: nothing is judged twice.
-        """
-        problem = self.problem
-        composition = self.fused(plan.recipes)
-        plan = Plan(
-            plan.recipes,
-            {k.name: plan.schedules.get(k.name) or self.first(k) for k in composition.ordered},
-        )
-        made = write(problem.task, self.captured, composition, plan, problem.backend)
-        used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
-        for kernel in composition.ordered:
-            used |= codegen(problem.backend).recipes_of(kernel, plan.schedules[kernel.name])
-        used &= set(self.order)
+        """The drop-in that executes `plan`, with the skills whose recipes it uses."""
+        made = super().candidate(plan, title)
         first: dict[str, str] = {}
-        for skill in problem.skills:
-            if skill.recipe in used:
+        for skill in self.problem.skills:
+            if skill.recipe in made.recipes:
                 first.setdefault(str(skill.recipe), skill.name)
-        behind = tuple(first.values())
-        return made.model_copy(
-            update={
-                "title": title,
-                "skills": behind,
-                "recipes": tuple(r for r in self.order if r in used),
-            }
-        )
+        return made.model_copy(update={"skills": tuple(first.values())})
 
     def first(self, kernel: Kernel) -> Schedule:
         """The schedule to begin with: the best known, or else the composer's default."""
@@ -140,29 +91,6 @@ class Planner:
         if not settled:
             return ranked
         return ranked[:FEW] if possible[0] in ranked[:FEW] else [*ranked[: FEW - 1], possible[0]]
-
-    def structures(self) -> list[tuple[Plan, str]]:
-        """The plain fusion first, then each recipe that has to be tested."""
-        always = tuple(r for r in self.order if r not in MEASURED)
-        own = tuple(r for r in self.order if r in OWN_FAMILIES)
-        if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
-            # Without them all would be left to torch, with nothing to measure.
-            always = (*always, *own)
-        title, ending = "fused" if always else AS_IT_IS, ""
-        if self.makes_many_calls(always):
-            always, ending = (*always, "cuda_graph"), ", as a CUDA graph"
-        measured = [r for r in self.order if r in MEASURED and r not in (*always, "cuda_graph")]
-        measured.sort(key=lambda r: r not in FIRST)
-        plans = [(Plan(always), title + ending)]
-        return plans + [(Plan((*always, r)), f"with {r}{ending}") for r in measured]
-
-    def makes_many_calls(self, recipes: Sequence[str]) -> bool:
-        """Whether calls are so many that only a CUDA graph shows what a recipe gains."""
-        if "cuda_graph" not in self.order:
-            return False
-        made = self.fused(recipes)
-        libraries = sum(prim.kind == "extern" for prim in made.part.users)
-        return len(made.ordered) + libraries >= MANY_CALLS
 
     def replayed(self, plan: Plan) -> list[tuple[Plan, str]]:
         """The plan as a graph; and all that is left to torch, where everything would be: there a kernel stands in for a good library."""

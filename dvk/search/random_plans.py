@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 
 from dvk.composer import Plan, codegen
+from dvk.composer.plan_space import MEASURED
 from dvk.search import Proposals, SearchProblem
-from dvk.search.composer import MEASURED, Planner
+from dvk.search.composer import Planner
 
 BATCH = 8
 MAX_PLANS = 512

@@ -13,10 +13,11 @@ from dvk.composer import CannotCompose, Plan, codegen
 from dvk.composer.algorithms import algorithms
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.plan_space import MEASURED
 from dvk.records import Candidate
 from dvk.search import SearchProblem
 from dvk.search.classes import group_equal_kernels
-from dvk.search.composer import MEASURED, Planner
+from dvk.search.composer import Planner
 
 HALF = 0.5
 """Share of random mixtures that change recipes; the others change schedules alone."""

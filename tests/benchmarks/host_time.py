@@ -21,8 +21,8 @@ import torch
 
 from dvk import backends, tasks
 from dvk.composer import Plan, applicable, capture, fuse, write
+from dvk.composer.plan_space import MEASURED
 from dvk.config import Limits
-from dvk.search.composer import MEASURED
 from dvk.tasks.sourcefile import execute
 
 HEAD = """

@@ -107,8 +107,8 @@ def composed(text: str, recipes: list[str]) -> str:
     from dvk.composer import CannotCompose, Plan, applicable, fuse, write
     from dvk.composer.capture.batch import capture_many
     from dvk.composer.codegen.base import codegen
+    from dvk.composer.plan_space import MEASURED
     from dvk.records import Task, content_hash
-    from dvk.search.composer import MEASURED
 
     task = Task(
         id=content_hash(text),

@@ -6,10 +6,16 @@ import pytest
 
 from dvk.composer import Plan
 from dvk.composer.algorithms import algorithms
+from dvk.composer.capture.export import trace
 from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.triton import TritonFlat
 from dvk.composer.plan_line import PlanError, read_plan, write_plan
+from dvk.composer.plan_space import PlanSpace
+from dvk.config import Config
+from dvk.search import SearchProblem
+from dvk.search.stratified import plans
+from dvk.tasks import load
 from tests.composer.schedule_cases import CASES, kernels
 
 PLAIN = ("pointwise", "row", "column")
@@ -75,9 +81,32 @@ def test_a_plan_is_the_difference_from_the_default() -> None:
         ("plan\nk0 = flat block 256", "line 2: .*lacks: `warps`"),
         ("plan\nk0 = flat block 100 warps 4", "line 2: .*a power of two"),
         ("plan\nk0 =", "line 2: "),
-        ("plan\nk0 = looped xblock 1 rblock 512 warps 4 evict no online no", "line 2: that schedule runs row"),
+        (
+            "plan\nk0 = looped xblock 1 rblock 512 warps 4 evict no online no",
+            "line 2: that schedule runs row",
+        ),
     ],
 )
 def test_what_is_no_plan_says_why(text: str, reason: str) -> None:
     with pytest.raises(PlanError, match=reason):
         read_plan(text, DEFAULT, ORDER, lambda recipes: triton_kernels(), "triton")
+
+
+def test_the_plans_of_a_task_come_back_from_their_text() -> None:
+    """Whatever is measured can be said, and what was said composes to the same kernels."""
+    for path in ("layernorm_gelu_residual", "mlp_head"):
+        task = load(f"data/tasks/examples/{path}.py", device="cpu")
+        problem = SearchProblem(task, trace(task), "cpp", (), Config())
+        space = PlanSpace(task, trace(task), "cpp")
+        found = plans(problem, 8, seed=0)
+        assert len(found) == 8 and found[0][0] == "default"
+        assert space.text(space.default) == "plan"
+        for _, candidate in found:
+            plan = Plan.of(candidate)
+            said = space.text(plan)
+            again = space.candidate(space.read(said), "")
+            assert (again.schedule, set(again.recipes)) == (
+                candidate.schedule,
+                set(candidate.recipes),
+            ), said
+            assert again.id == candidate.id, said

@@ -13,13 +13,13 @@ from dvk import tasks
 from dvk.agents import TaskContext
 from dvk.cli.optimize import command, lines
 from dvk.composer import Plan, applicable, compose
+from dvk.composer.plan_space import MEASURED
 from dvk.config import Config
 from dvk.errors import RunFolderError
 from dvk.pipelines.optimize import clock, optimize, session
 from dvk.pipelines.optimize.credit import credited
 from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.records import Candidate, Claim, Interval, Status, Timing, Verdict
-from dvk.search.composer import MEASURED
 from tests.agents.conftest import make_skill
 from tests.pipelines.input_sets import MODEL, captured, imported, loaded
 

@@ -13,12 +13,13 @@ import torch
 
 from dvk import tasks
 from dvk.composer.capture.export import trace
+from dvk.composer.plan_space import MEASURED
 from dvk.composer.recipes import RECIPES
 from dvk.config import Config
 from dvk.records import Candidate, Interval, Skill, Status, Timing, Verdict
 from dvk.registry import resolve
 from dvk.search import ASK_A_MODEL, STRATEGIES, SearchProblem
-from dvk.search.composer import MEASURED, Planner, search
+from dvk.search.composer import Planner, search
 from tests.agents.conftest import Said, fenced
 from tests.search.composer_plays import play, problem, verdict
 from tests.search.recipe_names import legal, named

@@ -1,0 +1,144 @@
+"""The plans of one task: recipes that apply, the kernels under each set of them, the default, candidates, texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dvk.composer.capture.export import CapturedGraph
+from dvk.composer.codegen.base import codegen
+from dvk.composer.compose import Composition, Plan, fuse, write
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.plan_line import read_plan, write_plan
+from dvk.composer.recipes import OWN_FAMILIES, RECIPES, applicable
+from dvk.records import BackendName, Candidate, Task
+from dvk.target import DEFAULT, Target
+
+MEASURED = (
+    *OWN_FAMILIES,
+    "attention",
+    "attention_finite",
+    "channels_last",
+    "common_subexpressions",
+    "cuda_graph",
+    "cudnn_benchmark",
+    "fold_scale",
+    "inplace_epilogue",
+    "pack_linears",
+    "recurrent_cells",
+    "recurrent_sequences",
+)
+"""Recipes that may lose: tried against the best so far. The others always save work."""
+FIRST = ("channels_last",)
+"""Recipes that are tried before the others, as they gain most where they apply."""
+MANY_CALLS = 24
+"""Calls of kernels and libraries from which the host is taken to be the bottleneck: all structures are tried as CUDA graphs."""
+AS_IT_IS = "as it is"
+"""Title of the user's own model among the candidates."""
+
+
+class PlanSpace:
+    """See the module.
+
+    Args:
+        task: the reference.
+        captured: its graph.
+        backend: what kernels are written in.
+        target: the device whose facts choose default schedules.
+        inexact: include recipes that are exact for finite values alone.
+
+    Attributes:
+        order: recipes that apply, in the order of their application.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        captured: CapturedGraph,
+        backend: BackendName,
+        target: Target = DEFAULT,
+        *,
+        inexact: bool = False,
+    ):
+        self.task, self.captured, self.backend, self.target = task, captured, backend, target
+        self.order = applicable(captured.graph, task.device, backend, inexact=inexact)
+        self._fused: dict[tuple[str, ...], Composition] = {}
+
+    def fused(self, recipes: Iterable[str]) -> Composition:
+        """The graph's kernels under some recipes; of a network made in a tenth of a second, and asked for with every candidate."""
+        key = tuple(name for name in recipes if RECIPES[name].kind in ("graph", "fusion"))
+        if key not in self._fused:
+            self._fused[key] = fuse(self.task, self.captured, key)
+        return self._fused[key]
+
+    def first(self, kernel: Kernel) -> Schedule:
+        """The schedule of a kernel whose plan names none."""
+        return next(iter(codegen(self.backend).schedules(kernel, self.target)))
+
+    def filled(self, plan: Plan) -> Plan:
+        """The plan with a schedule for every kernel."""
+        kernels = self.fused(plan.recipes).ordered
+        return Plan(
+            plan.recipes, {k.name: plan.schedules.get(k.name) or self.first(k) for k in kernels}
+        )
+
+    def candidate(self, plan: Plan, title: str) -> Candidate:
+        """The drop-in that executes `plan`.
+
+        Equal programs have equal sources, under whatever title: nothing is judged twice.
+        """
+        composition, plan = self.fused(plan.recipes), self.filled(plan)
+        made = write(self.task, self.captured, composition, plan, self.backend)
+        used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
+        for kernel in composition.ordered:
+            used |= codegen(self.backend).recipes_of(kernel, plan.schedules[kernel.name])
+        recipes = tuple(r for r in self.order if r in used)
+        return made.model_copy(update={"title": title, "recipes": recipes})
+
+    # ------------------------------------------------------------ structures
+
+    @property
+    def default(self) -> Plan:
+        """The composer's own plan."""
+        return self.structures()[0][0]
+
+    def structures(self) -> list[tuple[Plan, str]]:
+        """The plain fusion first, then each recipe that has to be tested."""
+        always = tuple(r for r in self.order if r not in MEASURED)
+        own = tuple(r for r in self.order if r in OWN_FAMILIES)
+        if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
+            # Without them all would be left to torch, with nothing to measure.
+            always = (*always, *own)
+        title, ending = "fused" if always else AS_IT_IS, ""
+        if self.makes_many_calls(always):
+            always, ending = (*always, "cuda_graph"), ", as a CUDA graph"
+        measured = [r for r in self.order if r in MEASURED and r not in (*always, "cuda_graph")]
+        measured.sort(key=lambda r: r not in FIRST)
+        plans = [(Plan(always), title + ending)]
+        return plans + [(Plan((*always, r)), f"with {r}{ending}") for r in measured]
+
+    def makes_many_calls(self, recipes: Sequence[str]) -> bool:
+        """Whether calls are so many that only a CUDA graph shows what a recipe gains."""
+        if "cuda_graph" not in self.order:
+            return False
+        made = self.fused(recipes)
+        libraries = sum(prim.kind == "extern" for prim in made.part.users)
+        return len(made.ordered) + libraries >= MANY_CALLS
+
+    # ------------------------------------------------------------ text
+
+    def text(self, plan: Plan) -> str:
+        """The plan as lines of text: what differs from the default."""
+        kernels = self.fused(plan.recipes).ordered
+        usual = Plan(self.default.recipes, {k.name: self.first(k) for k in kernels})
+        return write_plan(self.filled(plan), usual)
+
+    def read(self, text: str) -> Plan:
+        """The plan in a text.
+
+        Raises:
+            PlanError: it is none.
+        """
+        return read_plan(
+            text, self.default, self.order, lambda names: self.fused(names).ordered, self.backend
+        )
