@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import Conf, Dtype, Init, Inputs, Settings
+from dvk.cli.options import Conf, Dtype, Init, Inputs, Settings, Train
 from dvk.errors import UsageError
 
 
@@ -32,6 +32,7 @@ def command(
     eval_mode: Annotated[
         bool, typer.Option("--eval", help="Call .eval() on the module first.")
     ] = False,
+    train: Train = False,
     dtype: Dtype = None,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
@@ -111,6 +112,7 @@ def command(
         also=tuple(also or ()),
         init=tuple(init or ()),
         eval_mode=eval_mode,
+        train=train,
         dtype=dtype,
         device=device,
         backend=backend,

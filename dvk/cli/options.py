@@ -32,6 +32,10 @@ Inputs = Annotated[
 Init = Annotated[
     list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")
 ]
+Train = Annotated[
+    bool,
+    typer.Option("--train", help="A call is forward and backward: gradients are compared and timed, too."),
+]
 Dtype = Annotated[
     str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
 ]

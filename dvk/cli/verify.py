@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dvk.cli.options import Conf, Dtype, Engine, Init, Inputs, Settings
+from dvk.cli.options import Conf, Dtype, Engine, Init, Inputs, Settings, Train
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def command(
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda (default: what the backend needs).")
     ] = None,
+    train: Train = False,
     backward: Annotated[bool, typer.Option("--backward", help="Compare gradients, too.")] = False,
     require_kernels: Annotated[
         bool,
@@ -132,6 +133,7 @@ def command(
         inputs=tuple(inputs or ()),
         init=tuple(init or ()),
         eval_mode=eval_mode,
+        train=train,
         dtype=dtype,
         backward=backward,
         require_kernels=require_kernels,

@@ -8,7 +8,7 @@ from dvk.composer.capture.batch import capture_many
 from dvk.composer.capture.export import CannotCompose, CapturedGraph, capture
 from dvk.composer.codegen.base import codegen
 from dvk.composer.compose import Composition, Part, Plan, compose, fuse, join, write
-from dvk.composer.recipes import RECIPES, applicable
+from dvk.composer.recipes import RECIPES, applicable, applicable_to
 
 __all__ = [
     "RECIPES",
@@ -18,6 +18,7 @@ __all__ = [
     "Part",
     "Plan",
     "applicable",
+    "applicable_to",
     "capture",
     "capture_many",
     "compose",

@@ -59,6 +59,13 @@ class Composition:
     part: Partition
     kernels: dict[int, Kernel]
     """Kernels by identity of their group."""
+    back: Composition | None = None
+    """The backward program of a training step."""
+
+    @property
+    def every(self) -> dict[int, Kernel]:
+        """Kernels by identity of their group, the backward's included."""
+        return self.kernels | (self.back.kernels if self.back is not None else {})
 
     @property
     def recurrences(self) -> list[Recurrence]:
@@ -72,20 +79,26 @@ class Composition:
     @property
     def ordered(self) -> list[Kernel]:
         """Kernels in launch order."""
-        return [
+        mine = [
             self.kernels[id(step)] for step in self.part.schedule if isinstance(step, FusionGroup)
         ]
+        return mine + (self.back.ordered if self.back is not None else [])
 
 
 def fuse(task: Task, captured: CapturedGraph, names: tuple[str, ...]) -> Composition:
     """Apply the graph recipes among `names`, lower and partition."""
-    return fuse_graph(captured.graph, names, task.device, task.precision == "tf32")
+    tf32 = task.precision == "tf32"
+    if (training := captured.training) is None:
+        return fuse_graph(captured.graph, names, task.device, tf32)
+    made = fuse_graph(training.forward, names, task.device, tf32)
+    back = fuse_graph(training.backward, names, task.device, tf32, first=len(made.kernels))
+    return replace(made, back=back)
 
 
 def fuse_graph(
-    graph: Graph, names: tuple[str, ...], device: str, tf32: bool = False
+    graph: Graph, names: tuple[str, ...], device: str, tf32: bool = False, first: int = 0
 ) -> Composition:
-    """Fuse like `fuse`, from a graph alone."""
+    """Fuse like `fuse`, from a graph alone; kernels are numbered from `first`."""
     graph = recipes.rewrite(graph, names, device)
     how = recipes.allowed(graph, names), names.__contains__, tf32
     prims = lower(graph, *how, device=device)
@@ -94,13 +107,13 @@ def fuse_graph(
     part = partition(prims, partial(_may_merge, names))
     if not matmul_rules.are_whole(part):
         return fuse_graph(
-            graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32
+            graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32, first
         )
     strides = layouts.layouts(graph, prims)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:
         if isinstance(step, FusionGroup):
-            kernels[id(step)] = build(step, part, f"k{len(kernels)}", strides)
+            kernels[id(step)] = build(step, part, f"k{first + len(kernels)}", strides)
     return Composition(graph, prims, part, kernels)
 
 
@@ -161,6 +174,8 @@ class Part:
     def inplace(self, kernel: Kernel) -> dict[int, int]:
         """Output index → index of the input that it overwrites."""
         made = self.composition
+        if made.back is not None and any(kernel is one for one in made.back.kernels.values()):
+            made = made.back
         return (
             forward.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims))
             if self.may_write_over
@@ -212,7 +227,7 @@ def join(
         CannotCompose: the parts belong to different modules, or the back end has no kernel for some operator.
     """
     task = parts[0].task
-    if not any(part.plan.recipes or part.composition.kernels for part in parts):
+    if not any(part.plan.recipes or part.composition.every for part in parts):
         title = title or "as it is"
         return Candidate(
             source=source_file.unchanged(task, title),
@@ -227,7 +242,7 @@ def join(
     chosen = {
         of_part[key].name: part.schedule(kernel, backend)
         for part, of_part in zip(parts, named, strict=True)
-        for key, kernel in part.composition.kernels.items()
+        for key, kernel in part.composition.every.items()
     }
     programs = _Programs()
     for part, of_part in zip(parts, named, strict=True):
@@ -288,7 +303,23 @@ class _Programs:
             kernels: the part's, by identity of their group.
             chosen: schedules by kernel name.
         """
-        made, recipes_of = part.composition, part.plan.recipes
+        recipes_of = part.plan.recipes
+        program = self._program(part, part.composition, kernels, writer, chosen)
+        back = part.composition.back
+        backward = (
+            None if back is None else self._program(part, back, kernels, writer, chosen)
+        )
+        replayed = "cuda_graph" in recipes_of and part.task.device == "cuda"
+        self.fused.append(facts.Fused(part.captured, program, replayed, backward))
+
+    def _program(
+        self,
+        part: Part,
+        made: Composition,
+        kernels: dict[int, Kernel],
+        writer: Codegen,
+        chosen: Mapping[str, Schedule],
+    ) -> forward.ForwardProgram:
         host = forward.HostWriter(
             made.graph,
             made.prims,
@@ -299,19 +330,20 @@ class _Programs:
             part.task.device,
             self._makers,
             self.recurrences,
-            cudnn.RECIPE in recipes_of,
+            cudnn.RECIPE in part.plan.recipes,
         )
         self._hosts.append(host)
         program = host.program()
+        if part.captured.training is not None and program.may_go_back:
+            raise CannotCompose("a training step cannot stop halfway and run the original")
         self.inplace |= program.inplace
-        replayed = "cuda_graph" in recipes_of and part.task.device == "cuda"
-        self.fused.append(facts.Fused(part.captured, program, replayed))
+        return program
 
 
 def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:
     """Each part's kernels by identity of their group, named as in one drop-in: kernels of earlier parts keep their names."""
     if len(parts) == 1:
-        return [parts[0].composition.kernels]
+        return [parts[0].composition.every]
     writer = codegen(backend)
     known: dict[object, str] = {}
     result: list[dict[int, Kernel]] = []
@@ -319,7 +351,7 @@ def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:
     for part in parts:
         named: dict[int, Kernel] = {}
         mine: dict[object, str] = {}
-        for key, kernel in part.composition.kernels.items():
+        for key, kernel in part.composition.every.items():
             schedule = part.schedule(kernel, backend)
             plain = replace(kernel, name="k")
             text = writer.render(plain, schedule, part.inplace(kernel))

@@ -10,7 +10,7 @@ from dvk.composer.compose import Composition, Plan, fuse, write
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.plan_line import read_plan, write_plan
-from dvk.composer.recipes import OWN_FAMILIES, RECIPES, applicable
+from dvk.composer.recipes import OWN_FAMILIES, RECIPES, applicable_to
 from dvk.records import BackendName, Candidate, Task
 from dvk.target import DEFAULT, Target
 
@@ -61,7 +61,7 @@ class PlanSpace:
         inexact: bool = False,
     ):
         self.task, self.captured, self.backend, self.target = task, captured, backend, target
-        self.order = applicable(captured.graph, task.device, backend, inexact=inexact)
+        self.order = applicable_to(captured, task.device, backend, inexact=inexact)
         self._fused: dict[tuple[str, ...], Composition] = {}
 
     def fused(self, recipes: Iterable[str]) -> Composition:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from dvk import aten
+from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.effects import is_view
 from dvk.composer.occasion import Occasion
@@ -291,6 +292,8 @@ NOT_IN_DSL = (
 """Recipes that the compact dialect cannot express, except as listed by back end."""
 DSL_BY_BACKEND = {"triton": ("own_matmul",)}
 """Back end → recipes that its dialect can express after all; see `not_in_dsl`."""
+IN_TRAINING = ("dead_code", "common_subexpressions")
+"""Rewrites that hold for the programs of a training step, too."""
 DECOMPOSING = ("recurrent_cells", "recurrent_sequences", "batch_norm_training")
 """Recipes that decompose operators, so that other recipes apply to the parts."""
 
@@ -317,6 +320,30 @@ def applicable(
         for recipe in wanted
         if (recipe.exact or inexact) and device in recipe.devices and recipe.applies(occasion)
     ]
+
+
+def applicable_to(
+    captured: CapturedGraph, device: str, backend: str, *, inexact: bool = False
+) -> list[str]:
+    """As `applicable`, for what a drop-in of a capture runs: its graph, or both programs of a training step.
+
+    Weights change between two training steps: nothing is derived from them, and no call is replayed with what it was recorded with.
+    """
+    if (training := captured.training) is None:
+        return applicable(captured.graph, device, backend, inexact=inexact)
+    but = [
+        recipe.name
+        for recipe in RECIPES.values()
+        if recipe.name == "cuda_graph"
+        or not recipe.exact
+        or (recipe.rewrite is not None and recipe.name not in IN_TRAINING)
+    ]
+    found = {
+        name
+        for graph in (training.forward, training.backward)
+        for name in applicable(graph, device, backend, but=but)
+    }
+    return [name for name in RECIPES if name in found]
 
 
 def inexact(names: Iterable[str]) -> list[str]:

@@ -56,6 +56,9 @@ class Task(Record):
         (), description="Constructor arguments as Python literals, `value` or `name=value`."
     )
     eval_mode: bool = Field(False, description="Call .eval() on the module before use.")
+    train: bool = Field(
+        False, description="A call is forward and backward: gradients are results, too."
+    )
     dtype: str | None = Field(
         None,
         description="Cast floating inputs and weights to this torch dtype; null keeps the file's.",

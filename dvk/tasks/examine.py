@@ -110,7 +110,7 @@ def _identify(request: dict[str, Any]) -> Task:
         *draft.input_specs,
         "init",
         *draft.init_args,
-        f"{draft.eval_mode} {draft.dtype} {draft.device}",
+        f"{draft.eval_mode} {draft.dtype} {draft.device}" + (" train" if draft.train else ""),
     )
     label = f"{stem}:{name}" if given else stem
     return draft.model_copy(update={"id": identity, "name": label, "entry": name, "kind": kind})

@@ -53,6 +53,7 @@ def load(
     dtype: str | None = None,
     device: Device = "cpu",
     limits: Limits | None = None,
+    train: bool = False,
 ) -> Task:
     """Return the task that `spec` describes, examined.
 
@@ -64,6 +65,7 @@ def load(
         dtype: cast floating inputs and weights to this torch dtype.
         device: `cpu` or `cuda`.
         limits: limits of the examination.
+        train: a call is forward and backward.
 
     Raises:
         TaskError: the file is malformed, or its reference cannot be judged; Exhausted if the machine's load may be the cause.
@@ -85,6 +87,7 @@ def load(
         "eval_mode": eval_mode,
         "dtype": parse_dtype(dtype) if dtype else None,
         "device": device,
+        "train": train,
     }
     return _examine(request, path.name, limits or Limits())
 

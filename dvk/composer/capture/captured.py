@@ -9,12 +9,35 @@ from pydantic import BaseModel, ConfigDict
 from dvk.records import Graph
 
 
+class Training(BaseModel):
+    """The two programs of a training step."""
+
+    model_config = ConfigDict(frozen=True)
+
+    forward: Graph
+    """Returns two tuples: the results, flat, and what is saved for the backward."""
+    backward: Graph
+    """Reads what is saved, then a cotangent for each result that has a gradient; returns a gradient for each input and weight below."""
+    inputs: tuple[str, ...]
+    """Inputs with a gradient, by path."""
+    weights: tuple[str, ...]
+    """Weights with a gradient, by path."""
+    frozen: tuple[str, ...]
+    """Weights and buffers that the graph reads and that have none."""
+    pulled: tuple[bool, ...]
+    """For each result, whether it has a gradient."""
+    random: bool
+    """The forward draws random numbers."""
+
+
 class CapturedGraph(BaseModel):
     """A graph and the facts a drop-in needs to replace the module."""
 
     model_config = ConfigDict(frozen=True)
 
     graph: Graph
+    training: Training | None = None
+    """The graph's training step, of a training task."""
     arguments: tuple[str, ...]
     """Forward parameters in call order."""
     by_name: int = 0

@@ -99,7 +99,12 @@ def trace(task: Task) -> CapturedGraph:
 
     built = build(task)
     args, kwargs = built.inputs(0)
-    return trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
+    made = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
+    if not task.train:
+        return made
+    from dvk.composer.capture.joint import with_backward
+
+    return with_backward(made, built.model, task.device)
 
 
 def trace_call(

@@ -23,6 +23,8 @@ class Fused:
     program: ForwardProgram
     graph_replay: bool = False
     """Run it through a captured CUDA graph."""
+    backward: ForwardProgram | None = None
+    """The second program of a training step."""
 
     @property
     def inputs(self) -> list[Node]:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import dvk
-from dvk.composer.dropin import replacing
+from dvk.composer.dropin import replacing, stepping
 from dvk.composer.dropin.facts import Fused, Held, facts, held_by, keyed
 from dvk.composer.dropin.forward import held_name, parameter
 from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
@@ -102,7 +102,7 @@ class ModelNew:
 {textwrap.indent(dispatch, " " * 12)}
         return {original}
 
-{(2 * chr(10)).join(text for number, one in enumerate(fused) for text in (_fits(task, number, one, held), _run(number, one, held)))}
+{(2 * chr(10)).join(text for number, one in enumerate(fused) for text in _methods(task, number, one, held))}
 
 
 dvk_fused = ModelNew'''
@@ -153,7 +153,7 @@ class ModelNew(dvk_fused, dvk_guarded{original}):
         if not ready and (ready is False or not self._dvk_again()):
             return False
         return (
-{textwrap.indent(_conditions(task, fused, bool(held)), " " * 12)}
+{textwrap.indent(_conditions(task, fused, held), " " * 12)}
         )
 {_loading(load)}'''
 
@@ -239,13 +239,14 @@ def _loading(load: Sequence[str]) -> str:
 # ---------------------------------------------------------------- what there is one of for each program
 
 
-def _method(name: str, number: int) -> str:
-    return f"_dvk_{name}" if number == 0 else f"_dvk_{name}_{number + 1}"
+def _methods(task: Task, number: int, one: Fused, held: Held) -> list[str]:
+    step = [stepping.methods(task, number, one, held)] if one.backward is not None else []
+    return [_fits(task, number, one, held), _run(number, one, held), *step]
 
 
 def _dispatch(number: int, one: Fused) -> str:
-    run = _method("run", number)
-    given = f"self.{_method('inside', number)}(*given)" if one.captured.structure else "given"
+    run = stepping.method("step" if one.backward is not None else "run", number)
+    given = f"self.{stepping.method('inside', number)}(*given)" if one.captured.structure else "given"
     call = f"dvk_replay(self.{run}, {given})" if one.graph_replay else f"self.{run}(*{given})"
     positional = len(one.arguments) - one.captured.by_name
     how = f"len(given) == {len(one.arguments)}" + (
@@ -256,7 +257,7 @@ def _dispatch(number: int, one: Fused) -> str:
         if one.program.may_go_back
         else f"return {call}"
     )
-    return f"if {how} and self.{_method('fits', number)}(*given):\n    {back}"
+    return f"if {how} and self.{stepping.method('fits', number)}(*given):\n    {back}"
 
 
 def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
@@ -307,12 +308,12 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
             lines.append(f"dvk_elsewhere(({inputs}), self._dvk_written)")
     conditions = "\nand ".join(lines)
     inside = (
-        f"\n\n    def {_method('inside', number)}({', '.join(['self', *one.arguments])}):\n"
+        f"\n\n    def {stepping.method('inside', number)}({', '.join(['self', *one.arguments])}):\n"
         f"        return ({''.join(f'{texts[path]}, ' for path in nodes)})"
         if one.captured.structure
         else ""
     )
-    signature = f"def {_method('fits', number)}({', '.join(['self', *one.arguments])}):"
+    signature = f"def {stepping.method('fits', number)}({', '.join(['self', *one.arguments])}):"
     return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        ){inside}"
 
 
@@ -329,25 +330,29 @@ def _run(number: int, one: Fused, held: Held) -> str:
         else []
     )
     body = "\n".join([*renewed, *unpack, *one.program.lines, f"return {one.program.result}"])
-    return f"    def {_method('run', number)}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
+    return f"    def {stepping.method('run', number)}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
 
 
 # ---------------------------------------------------------------- what all programs share
 
 
-def _conditions(task: Task, fused: Sequence[Fused], has_weights: bool) -> str:
+def _conditions(task: Task, fused: Sequence[Fused], held: Held) -> str:
     asked = sorted({name for one in fused for name in one.captured.asked})
+    wants = "not (torch.is_grad_enabled() and dvk_wants(self, tensors))"
     lines = [
-        "not (torch.is_grad_enabled() and dvk_wants(self, tensors))",
+        *([wants] if any(one.backward is None for one in fused) else []),
         *(f"not torch.{name}()" for name in asked),
         f"not torch.is_autocast_enabled({task.device!r})",
         "dvk_plain()",
     ]
-    if has_weights:
+    if held:
         lines.append(
             "(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())"
         )
     lines.append("dvk_unchanged(self._dvk_watched)")
+    frozen = {n for one in fused if one.backward is not None for n in stepping.thawed(one, held)}
+    if frozen:
+        lines.append(f"not dvk_thawed(self._dvk_weights, {tuple(sorted(frozen))!r})")
     return "\nand ".join(lines)
 
 

@@ -25,6 +25,7 @@ FILES = (
     "nano.py",
     "graph_replay.py",
     "lines.py",
+    "training.py",
 )
 PREFIX = "dvk_"
 BLOCKS = (ast.FunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)

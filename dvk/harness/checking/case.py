@@ -35,6 +35,8 @@ class Case:
     """For each input tensor, whether rounding noise may touch it; None: decided when needed."""
     sensitivity: list[Sensitivity] | None = field(default=None, repr=False)
     """Sensitivity by output leaf; None until a candidate was off."""
+    along: list[torch.Tensor] | None = None
+    """Cotangents of the outputs that are lent after the inputs, of a training task."""
     looked_up: bool = False
     """Whether a candidate was off, so that the leaves have been calibrated against float64 if possible."""
 
@@ -52,6 +54,7 @@ class Case:
             answer.spec_text,
             answer.buffers,
             draw.loose,
+            along=draw.along,
         )
 
     @property
@@ -61,7 +64,12 @@ class Case:
 
     @property
     def inputs(self) -> list[torch.Tensor]:
-        """Return the tensors of the call."""
+        """Return the tensors of the call, cotangents last."""
+        return [*self.arguments, *(self.along or ())]
+
+    @property
+    def arguments(self) -> list[torch.Tensor]:
+        """Return the tensors that forward takes."""
         return [t for _, t in named_tensors((self.args, self.kwargs))]
 
     @property
@@ -73,7 +81,7 @@ class Case:
     def text(self) -> str:
         """Return shapes for people: `native 64x1024`."""
         return f"{self.key.text} " + ", ".join(
-            "x".join(map(str, t.shape)) or "scalar" for t in self.inputs
+            "x".join(map(str, t.shape)) or "scalar" for t in self.arguments
         )
 
     @property
@@ -98,6 +106,7 @@ class Case:
             self.key.backward,
             self.loose,
             self.key.other_mode,
+            self.along,
         )
 
 

@@ -167,7 +167,8 @@ class Cases:
         """
         if number in self._stock:
             return self._stock[number]
-        key = InputSetKey(NATIVE, NATIVE, 0, derived(self._seed, "timed", number))
+        seed = derived(self._seed, "timed", number)
+        key = InputSetKey(NATIVE, NATIVE, 0, seed, backward=self.built.task.train)
         case = (
             self._strayed(key) if number and random.Random(key.seed).random() < 0.5 else None
         ) or self._followed(key)
@@ -279,7 +280,7 @@ class Cases:
             )
             self._keep(case.key, case)
             thin = replace(
-                case, args=[], kwargs={}, buffers={}, expected=[e.thin() for e in case.expected]
+                case, args=[], kwargs={}, buffers={}, along=None, expected=[e.thin() for e in case.expected]
             )
             self._bases[backward] = self._best[backward] = thin
         return self._bases[backward]

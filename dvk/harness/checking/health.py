@@ -157,7 +157,7 @@ def _inputs(cases: Cases, case: Case) -> Answer | None:
         same = want.same
         like = [
             t
-            for t in case.inputs
+            for t in case.arguments
             if isinstance(same, torch.Tensor) and t.shape == same.shape and t.dtype == same.dtype
         ]
         if isinstance(same, torch.Tensor) and not like:

@@ -72,7 +72,16 @@ class Drawing:
         else:
             args, kwargs = self.built.inputs(key.seed, key.variant)
         seed = derived(self.seed, "call", key.seed)
-        native = InputDraw(args, kwargs, seed, key.weights, key.backward, other_mode=key.other_mode)
+        along: list[torch.Tensor] | None = [] if self.built.task.train and key.backward else None
+        native = InputDraw(
+            args,
+            kwargs,
+            seed,
+            key.weights,
+            key.backward,
+            other_mode=key.other_mode,
+            along=along,
+        )
         changed: list[torch.Tensor] = []
         if key.family == NATIVE:
             return native, changed
@@ -100,7 +109,9 @@ class Drawing:
             loose, spares = [], False
             made = map_tensors(other, (args, kwargs))
         args, kwargs = made
-        return InputDraw(args, kwargs, seed, key.weights, key.backward, loose), changed
+        return InputDraw(
+            args, kwargs, seed, key.weights, key.backward, loose, along=along
+        ), changed
 
     def arguments(self, bears: Callable[[InputDraw], bool]) -> Arguments:
         """Return how the call's arguments vary; determined on first use.

@@ -60,6 +60,8 @@ class InputDraw:
     """For each input tensor, whether noise may touch it; None: see `input_families.kind_of`."""
     other_mode: bool = False
     """Whether train and eval mode are swapped."""
+    along: list[torch.Tensor] | None = None
+    """Cotangents of the outputs, lent like inputs; an empty list is filled by the first run. None: drawn from the seed in each."""
 
 
 @dataclass
@@ -345,7 +347,9 @@ class Reference:
     def _given(self, draw: InputDraw, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
         fixed = self.written.positions(args, kwargs)
         seed, backward = draw.seed, draw.backward
-        return describe(call(self.model, args, kwargs, seed, backward, None, False, fixed))[0]
+        return describe(
+            call(self.model, args, kwargs, seed, backward, None, False, fixed, draw.along)
+        )[0]
 
     def _fresh(self, draw: InputDraw) -> tuple[list[Any], dict[str, Any]]:
         """Return args and kwargs of a call, with copies of the inputs that it writes."""
@@ -363,7 +367,9 @@ class Reference:
         """Call the reference or a variation of it, on copies of what it writes; those count as outputs."""
         fixed = self.written.positions(args, kwargs)
         args, kwargs = fresh(args, kwargs, fixed) if fixed else (args, kwargs)
-        returned = call(model, args, kwargs, draw.seed, draw.backward, under, separate, fixed)
+        returned = call(
+            model, args, kwargs, draw.seed, draw.backward, under, separate, fixed, draw.along
+        )
         return Called(returned, self.written.values(args, kwargs)) if fixed else returned
 
     def _attempt(

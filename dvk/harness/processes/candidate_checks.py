@@ -172,8 +172,9 @@ class CandidateChecks:
             )
         self._accept(self.cases.check(case, outputs, spec))
         if (
-            case.key.variant == self.timer.native.key.variant and not case.backward
-        ):  # timed calls return no gradients
+            case.key.variant == self.timer.native.key.variant
+            and case.backward == self.timer.native.backward
+        ):  # timed calls return gradients in training tasks alone
             self.runner.returned = [
                 layout
                 for leaf in leaves

@@ -98,7 +98,7 @@ class _Referee:
                     tier,
                     self.settings.num_seeds,
                     request["seed"],
-                    backward=request["backward"],
+                    backward=request["backward"] or self.task.train,
                     brief=request["brief"] and tier == "search",
                     finite_only=self.settings.finite_only,
                 )

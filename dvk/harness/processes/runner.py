@@ -31,6 +31,7 @@ from torch import nn
 from dvk.harness.checking.written_inputs import restoring
 from dvk.harness.processes.failures import compiler_says, failure
 from dvk.harness.processes.tensor_matching import Places
+from dvk.harness.processes.training_step import TrainingStep
 from dvk.harness.processes.weight_rewrites import LOAD, rewrite
 from dvk.harness.provenance.operators import forbidden
 from dvk.harness.supervision.memory_growth import Outputs
@@ -47,6 +48,7 @@ from dvk.records import Task
 from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
 from dvk.tasks.state import reseed
+from dvk.tasks.trees import named_tensors
 
 WAKING = 2
 """Calls before a timed one on a GPU, on the last one's inputs: if the host takes as long as the kernels, a call whose code has left the
@@ -139,6 +141,8 @@ class Runner:
         """Lent inputs that the reference writes; the judge restores them between calls."""
         self._fixed: list[int] = []
         """Their positions."""
+        self._num_inputs = 0
+        """Lent tensors that forward takes; cotangents follow."""
         self.out: Board | None = None
         self.leaves: list[torch.Tensor] = []
         self.earlier: list[torch.Tensor] = []
@@ -174,7 +178,7 @@ class Runner:
             self.module, self.model = built.module, built.model
             self._fill(order["inputs"])
         self.role: str = order["role"]
-        self.call, self.places = self.model, None
+        self.call, self.places = self._timed_as(self.model), None
         self.initial = buffers_of(self.model)
         release_cached()
         return {"built": True}
@@ -212,11 +216,24 @@ class Runner:
         """Prepare the arm for timing: compile or capture it."""
         if self.role in ARMS:
             restore = restoring(self.written)
-            self.call = ARMS[self.role](self.model, self.args, self.kwargs, restore)
+            self.call = ARMS[self.role](
+                self.model, self.args, self.kwargs, restore, self._timed_as
+            )
             restore()
         else:
-            self.call = self.model
+            self.call = self._timed_as(self.model)
         return {"prepared": True}
+
+    def _timed_as(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what a timed call calls: forward, in training tasks with its backward."""
+        if not self.task.train:
+            return forward
+        return TrainingStep(self.model, forward, self._along, self._fixed)
+
+    def _along(self) -> list[torch.Tensor]:
+        """Return the lent cotangents."""
+        assert self.board is not None
+        return self.board.tensors[self._num_inputs :]
 
     def do_call(self, order: Answer) -> Answer:
         """Make one call; report its outputs' addresses and layouts."""
@@ -232,6 +249,7 @@ class Runner:
                 backward=bool(order.get("backward")),
                 separate=bool(order.get("separate")),
                 fixed=self._fixed,
+                along=self._along() if self.task.train else None,
             )
         if self.task.device == "cuda":
             _synchronise()
@@ -289,6 +307,8 @@ class Runner:
         last, earlier = _Timed(), list[torch.Tensor]()
         self.leaves, self.earlier = [], []
         held, restore = self._held(), restoring(self.written if sync else [])
+        if isinstance(self.call, TrainingStep):
+            self.call.begin()
         with torch.no_grad(), _without_gc():
             number, spare, outputs = control[GO], process_memory.HeapReserve(), Outputs()
             link.ring(b"r")
@@ -413,6 +433,7 @@ class Runner:
         self.args, self.kwargs = call_template.fill(
             offered["call"], self.board.tensors, self.module
         )
+        self._num_inputs = len(named_tensors((self.args, self.kwargs)))
         self._fixed = [int(number) for number in offered.get("written", ())]
         self.written = [self.board.tensors[number] for number in self._fixed]
 

@@ -179,6 +179,7 @@ class JudgeSession(SessionProcesses):
             or whole
             or self.tier == "claim"
             or self.spec.backward
+            or self.task.train
         ):
             return False
         return backends.get(candidate.backend).has_launch_plan and self._recorded is not None

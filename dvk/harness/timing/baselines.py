@@ -14,22 +14,35 @@ from torch import nn
 
 Arm = Callable[..., Any]
 Restore = Callable[[], None]
+Timed = Callable[[Arm], Arm]
+"""What a timed call calls, of a forward: itself, or forward and backward."""
 
 
-def compiled(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
+def compiled(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore, timed: Timed
+) -> Arm:
     """torch.compile with defaults."""
-    return _warm(torch.compile(model), args, kwargs, restore)
+    return _warm(timed(torch.compile(model)), args, kwargs, restore)
 
 
 def max_autotune(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore, timed: Timed
 ) -> Arm:
     """torch.compile with max-autotune, without CUDA graphs, which are a separate arm."""
-    return _warm(torch.compile(model, mode="max-autotune-no-cudagraphs"), args, kwargs, restore)
+    made = torch.compile(model, mode="max-autotune-no-cudagraphs")
+    return _warm(timed(made), args, kwargs, restore)
 
 
-def cuda_graph(model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore) -> Arm:
-    """The eager module captured once in a CUDA graph and replayed on the same addresses."""
+def cuda_graph(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], restore: Restore, timed: Timed
+) -> Arm:
+    """The eager module captured once in a CUDA graph and replayed on the same addresses.
+
+    Raises:
+        ValueError: gradients are wanted, too.
+    """
+    if timed(model) is not model:
+        raise ValueError("a CUDA graph of the eager module has no gradients")
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.no_grad(), torch.cuda.stream(side):
@@ -56,7 +69,7 @@ def _warm(call: Arm, args: list[Any], kwargs: dict[str, Any], restore: Restore) 
     return call
 
 
-ARMS: dict[str, Callable[[nn.Module, list[Any], dict[str, Any], Restore], Arm]] = {
+ARMS: dict[str, Callable[[nn.Module, list[Any], dict[str, Any], Restore, Timed], Arm]] = {
     "compile": compiled,
     "max-autotune": max_autotune,
     "graph": cuda_graph,

@@ -11,7 +11,7 @@ candidate all pull along the same direction.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import Any, NamedTuple
@@ -51,18 +51,22 @@ def call(
     under: AbstractContextManager[Any] | None = None,
     separate: bool = True,
     fixed: Collection[int] = (),
+    along: list[torch.Tensor] | None = None,
 ) -> Any:
     """One call with all random generators seeded; where `separate`, a returned buffer is copied, since buffers are put back.
 
     With `backward` the result is {"output": …, "input_grads": [one a floating input tensor], "weight_grads":
-    {parameter: …}}; what the outputs do not depend on has zeros. `under` is entered around the module's own work. Input tensors
+    {parameter: …}}; what the outputs do not depend on has zeros. Outputs are pulled back `along` these cotangents; an empty list
+    is filled with those drawn from the seed. `under` is entered around the module's own work. Input tensors
     at the positions `fixed`, which it writes, get no gradient.
 
     Raises:
         NotDifferentiable: `backward`, and no output requires a gradient.
     """
     if backward:
-        return _differentiated(model, args, kwargs, seed, under or nullcontext(), separate, fixed)
+        return _differentiated(
+            model, args, kwargs, seed, under or nullcontext(), separate, fixed, along
+        )
     with torch.no_grad(), seeded(seed), under or nullcontext():
         result = model(*args, **kwargs)
     return apart(model, result) if separate else result
@@ -167,54 +171,96 @@ def _differentiated(
     under: AbstractContextManager[Any],
     separate: bool,
     fixed: Collection[int],
+    along: list[torch.Tensor] | None,
 ) -> dict[str, Any]:
-    inputs: list[torch.Tensor] = []
-    numbers = count()
-
-    def watched(tensor: torch.Tensor) -> torch.Tensor:
-        if next(numbers) in fixed or not _continuous(tensor):
-            return tensor
-        inputs.append(tensor.detach().requires_grad_(True))
-        return inputs[-1]
-
-    args, kwargs = map_tensors(watched, (args, kwargs))
-    weights = {name: weight for name, weight in model.named_parameters() if _continuous(weight)}
+    args, kwargs, inputs = watched(args, kwargs, fixed)
+    weights = trained(model)
     flags = {name: weight.requires_grad for name, weight in weights.items()}
     try:
         for weight in weights.values():
             weight.requires_grad_(True)
         with torch.enable_grad(), seeded(seed), under:
             result = model(*args, **kwargs)
-        outputs = [
-            t
-            for t in describe(result)[0]
-            if isinstance(t, torch.Tensor) and _continuous(t) and t.requires_grad
-        ]
+        outputs = pulled(result)
         if not outputs:
             raise NotDifferentiable(
                 "no output depends on an input or a weight through operators that have a gradient"
             )
-        with seeded(seed + 1):
-            along = [_cotangent(output) for output in outputs]
+        cotangents = _cotangents(outputs, seed, along)
         sources = [*inputs, *weights.values()]
         with torch.enable_grad(), seeded(seed), under:
-            tensors = torch.autograd.grad(outputs, sources, along, allow_unused=True)
+            tensors = torch.autograd.grad(outputs, sources, cotangents, allow_unused=True)
     finally:
         for name, weight in weights.items():
             weight.requires_grad_(flags[name])
-    # The order in which autograd leaves them is unspecified.
-    grads = [
-        (torch.zeros_like(s) if g is None else g.detach()).contiguous()
-        for s, g in zip(sources, tensors, strict=True)
-    ]
     with torch.no_grad():
         output = map_tensors(lambda tensor: tensor.detach(), result)
         output = apart(model, output) if separate else output
+    return with_gradients(output, inputs, weights, tensors)
+
+
+def watched(
+    args: list[Any], kwargs: dict[str, Any], fixed: Collection[int] = ()
+) -> tuple[list[Any], dict[str, Any], list[torch.Tensor]]:
+    """Return a call's arguments with floating tensors that require gradients, except at the positions `fixed`, and those tensors."""
+    inputs: list[torch.Tensor] = []
+    numbers = count()
+
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        if next(numbers) in fixed or not _continuous(tensor):
+            return tensor
+        inputs.append(tensor.detach().requires_grad_(True))
+        return inputs[-1]
+
+    args, kwargs = map_tensors(leaf, (args, kwargs))
+    return args, kwargs, inputs
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters whose gradients are compared: those that are not frozen; all of a module that is frozen as a whole."""
+    floats = {name: weight for name, weight in model.named_parameters() if _continuous(weight)}
+    return {name: weight for name, weight in floats.items() if weight.requires_grad} or floats
+
+
+def pulled(result: Any) -> list[torch.Tensor]:
+    """Return the outputs that have a gradient."""
+    return [
+        t
+        for t in describe(result)[0]
+        if isinstance(t, torch.Tensor) and _continuous(t) and t.requires_grad
+    ]
+
+
+def with_gradients(
+    output: Any,
+    inputs: list[torch.Tensor],
+    weights: dict[str, nn.Parameter],
+    tensors: Sequence[torch.Tensor | None],
+) -> dict[str, Any]:
+    """Return the answer of a call with gradients, in a format that does not depend on how autograd leaves them."""
+    grads = [
+        (torch.zeros_like(s) if g is None else g.detach()).contiguous()
+        for s, g in zip([*inputs, *weights.values()], tensors, strict=True)
+    ]
     return {
         "output": output,
         "input_grads": grads[: len(inputs)],
         "weight_grads": dict(zip(weights, grads[len(inputs) :], strict=True)),
     }
+
+
+def _cotangents(
+    outputs: list[torch.Tensor], seed: int, along: list[torch.Tensor] | None
+) -> list[torch.Tensor]:
+    if along:
+        if [t.shape for t in along] != [t.shape for t in outputs]:
+            raise ValueError("outputs of other sizes than the cotangents")
+        return [t.to(output.dtype) for t, output in zip(along, outputs, strict=True)]
+    with seeded(seed + 1):
+        drawn = [_cotangent(output) for output in outputs]
+    if along is not None:
+        along.extend(drawn)
+    return drawn
 
 
 def _continuous(tensor: torch.Tensor) -> bool:

@@ -61,6 +61,8 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     # Loading a module takes seconds: errors that need no module are reported before.
     if config.remote.judge is not None:
         remote.require_ours(config, "the best candidate has to be confirmed at the claim tier")
+        if request.train:
+            raise UsageError("a server judges forward alone", "drop --train or the server")
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
@@ -135,6 +137,7 @@ def _load(
         inputs=request.inputs,
         init=request.init,
         eval_mode=request.eval_mode,
+        train=request.train,
         dtype=request.dtype,
         device=device,
         limits=config.limits,
@@ -221,6 +224,11 @@ def check(request: OptimizeRequest) -> None:
         problem = f"`--strategy {request.strategy}` asks a language model"
         raise UsageError(
             problem, "add --backbone, e.g. --backbone nano, or choose --strategy composer"
+        )
+    if request.train and (request.backbone is not None or request.davinci is not None):
+        raise UsageError(
+            "`--train` composes kernels, and no language model writes a backward",
+            "drop the language model",
         )
     if request.also and request.backbone is not None:
         problem = "`--extra-input` joins kernels in one drop-in, which only the composer's can be"

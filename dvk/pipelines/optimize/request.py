@@ -16,6 +16,8 @@ class OptimizeRequest:
     """Other sets of inputs, see `dvk.tasks.extra_inputs`."""
     init: tuple[str, ...] = ()
     eval_mode: bool = False
+    train: bool = False
+    """A call is forward and backward."""
     dtype: str | None = None
     device: str | None = None
     backend: str = "auto"

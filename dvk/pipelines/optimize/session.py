@@ -12,7 +12,7 @@ from dvk import crashes, machine, target
 from dvk.agents import TaskContext, dialects, selection
 from dvk.backbone.pause_gate import OutOfTime
 from dvk.backbone.recorded import RecordedBackbone
-from dvk.composer import CannotCompose, CapturedGraph, applicable, capture, fuse
+from dvk.composer import CannotCompose, CapturedGraph, applicable_to, capture, fuse
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.crashes import Crashed
@@ -109,8 +109,8 @@ class SearchSession(JudgedCandidates):
 
     @property
     def with_lines(self) -> bool:
-        """Whether PyTorch's own lines are candidates; one drop-in for several sets of inputs cannot hold them."""
-        return not (self.config.optimize.own_kernels or self.joined)
+        """Whether PyTorch's own lines are candidates; a drop-in for several sets of inputs or for training cannot hold them."""
+        return not (self.config.optimize.own_kernels or self.joined or self.task.train)
 
     @property
     def graph(self) -> Graph | None:
@@ -213,8 +213,8 @@ class SearchSession(JudgedCandidates):
         if before := self.run.read(self.folder + KNOWN):
             return tunings.loaded(before[0]), target.loaded(before[1:])
         every = tuple(
-            applicable(
-                self.captured.graph,
+            applicable_to(
+                self.captured,
                 self.task.device,
                 self.backend,
                 inexact=self.config.optimize.inexact,

@@ -49,6 +49,7 @@ def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[T
                 inputs=inputs,
                 init=first.init_args,
                 eval_mode=first.eval_mode,
+                train=first.train,
                 dtype=first.dtype,
                 device=first.device,
                 limits=config.limits,

@@ -158,8 +158,11 @@ def _load(
         "init": request.init,
         "eval_mode": request.eval_mode,
         "dtype": request.dtype,
+        **({"train": True} if request.train else {}),
     }
     if config.remote.judge is not None:
+        if request.train:
+            raise UsageError("a server judges forward alone", "drop --train or the server")
         read: Callable[..., Task] = tasks.unexamined
     else:
         read = partial(tasks.load, limits=config.limits)

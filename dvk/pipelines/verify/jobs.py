@@ -38,6 +38,8 @@ class VerifyRequest:
     inputs: tuple[str, ...] = ()
     init: tuple[str, ...] = ()
     eval_mode: bool = False
+    train: bool = False
+    """A call is forward and backward."""
     dtype: str | None = None
     backward: bool = False
     require_kernels: bool = False

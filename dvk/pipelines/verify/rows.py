@@ -155,7 +155,7 @@ def _key(
         *request.inputs,
         "init",
         *request.init,
-        f"{request.eval_mode} {request.dtype} {request.backward} {request.require_kernels} {request.contract}",
+        f"{request.eval_mode} {request.train} {request.dtype} {request.backward} {request.require_kernels} {request.contract}",
         *(["profile"] if request.profile else []),
         *(["judge", judge] if judge else []),
     )
