@@ -34,7 +34,9 @@ Init = Annotated[
 ]
 Train = Annotated[
     bool,
-    typer.Option("--train", help="A call is forward and backward: gradients are compared and timed, too."),
+    typer.Option(
+        "--train", help="A call is forward and backward: gradients are compared and timed, too."
+    ),
 ]
 Dtype = Annotated[
     str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")

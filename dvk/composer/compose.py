@@ -306,9 +306,7 @@ class _Programs:
         recipes_of = part.plan.recipes
         program = self._program(part, part.composition, kernels, writer, chosen)
         back = part.composition.back
-        backward = (
-            None if back is None else self._program(part, back, kernels, writer, chosen)
-        )
+        backward = None if back is None else self._program(part, back, kernels, writer, chosen)
         replayed = "cuda_graph" in recipes_of and part.task.device == "cuda"
         self.fused.append(facts.Fused(part.captured, program, replayed, backward))
 

@@ -24,7 +24,14 @@ IN_PARTS = (
     aten._fused_rms_norm,
 )
 """Forward operators whose parts a backward shares, besides those in PyTorch's core table."""
-WHOLE = ("embedding_dense_backward", "convolution_backward", "upsample", "grid_sampler", "native_dropout")
+WHOLE = (
+    "scaled_dot_product",
+    "embedding_dense_backward",
+    "convolution_backward",
+    "upsample",
+    "grid_sampler",
+    "native_dropout",
+)
 """Operators that stay calls: PyTorch's kernel is better than its parts."""
 
 
@@ -35,9 +42,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     made = dict(core_aten_decompositions())
     made.update(get_decompositions(list(IN_PARTS)))
     made = {
-        op: function
-        for op, function in made.items()
-        if not any(word in str(op) for word in WHOLE)
+        op: function for op, function in made.items() if not any(word in str(op) for word in WHOLE)
     }
     return made | {
         aten.nll_loss_backward.default: nll_loss_backward,
@@ -152,4 +157,6 @@ def nll_loss_backward(
     each = torch.where(kept, each, torch.zeros_like(each))
     classes = torch.arange(log_p.shape[column], device=log_p.device)
     hit = classes == safe.unsqueeze(column)
-    return torch.where(hit, each.unsqueeze(column), torch.zeros((), dtype=log_p.dtype, device=log_p.device))
+    return torch.where(
+        hit, each.unsqueeze(column), torch.zeros((), dtype=log_p.dtype, device=log_p.device)
+    )

@@ -66,9 +66,7 @@ class _Joint:
         self.graph = graph
         literals = [n for n in graph.nodes if n.op == "const" and n.target is None]
         self.given = [n for n in graph.nodes if n.op in GIVEN and n not in literals]
-        self.changed = [
-            n for n in self.given if n.op != "input" and n.name in touched(graph.nodes)
-        ]
+        self.changed = [n for n in self.given if n.op != "input" and n.name in touched(graph.nodes)]
         self.results = structures.refs(graph.outputs)
         self.forward = _function(graph, self.given, literals, self.changed, self.results)
         inputs = [n for n in self.given if n.op == "input" and _is_float(n)]
@@ -124,13 +122,15 @@ class _Joint:
         if counts != {SAVED: len(saved), TANGENT: sum(pulled)}:
             raise CannotCompose("the partition of forward and backward does not fit together")
         grads = back.body(backward)
-        wanted = [grads[self.given.index(node)] for node in self.sources]
+        found = {n.name: grads[self.given.index(n)] for n in self.sources}
+        sources = [n for n in self.sources if found[n.name] is not None]
+        wanted = [found[node.name] for node in sources]
         back_graph = back.graph({"tuple": wanted}, self.graph.training)
         return Training(
             forward=ahead_graph,
             backward=back_graph,
-            inputs=tuple(str(n.target) for n in self.sources if n.op == "input"),
-            weights=tuple(str(n.target) for n in self.sources if n.op != "input"),
+            inputs=tuple(str(n.target) for n in sources if n.op == "input"),
+            weights=tuple(str(n.target) for n in sources if n.op != "input"),
             frozen=tuple(
                 str(n.target) for n in self.given if n.op != "input" and n not in self.sources
             ),
@@ -224,7 +224,9 @@ class _Encoder:
                 return
             op = known
         kwargs = {
-            key: value for key, value in kwargs.items() if not (key == "layout" and value == STRIDED)
+            key: value
+            for key, value in kwargs.items()
+            if not (key == "layout" and value == STRIDED)
         }
         self.names[node.name] = self._new(op, tuple(args), kwargs, node.meta.get("val"))
 

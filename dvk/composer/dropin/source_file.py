@@ -246,7 +246,9 @@ def _methods(task: Task, number: int, one: Fused, held: Held) -> list[str]:
 
 def _dispatch(number: int, one: Fused) -> str:
     run = stepping.method("step" if one.backward is not None else "run", number)
-    given = f"self.{stepping.method('inside', number)}(*given)" if one.captured.structure else "given"
+    given = (
+        f"self.{stepping.method('inside', number)}(*given)" if one.captured.structure else "given"
+    )
     call = f"dvk_replay(self.{run}, {given})" if one.graph_replay else f"self.{run}(*{given})"
     positional = len(one.arguments) - one.captured.by_name
     how = f"len(given) == {len(one.arguments)}" + (

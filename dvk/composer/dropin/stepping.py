@@ -97,4 +97,6 @@ def _original(task: Task, number: int, one: Fused) -> str:
     else:
         whom = "super().forward" if task.kind == "module" else OWNER
         body = f"return {whom}({', '.join(given)})"
-    return f"    def {method('original', number)}({', '.join(['self', *one.takes])}):\n        {body}"
+    return (
+        f"    def {method('original', number)}({', '.join(['self', *one.takes])}):\n        {body}"
+    )

@@ -61,9 +61,13 @@ def dvk_again(
         RuntimeError: the original would compute something else by now.
     """
     if [t._version for t in sources] != versions:
-        raise RuntimeError("a gradient of a gradient needs the inputs and weights of the forward, which were written since")
+        raise RuntimeError(
+            "a gradient of a gradient needs the inputs and weights of the forward, which were written since"
+        )
     if names[2] == "":
-        raise RuntimeError("a drop-in that draws random numbers has no gradient of a gradient: use the original for this step")
+        raise RuntimeError(
+            "a drop-in that draws random numbers has no gradient of a gradient: use the original for this step"
+        )
     held = [(b, b.clone()) for b in module.buffers()]
     with torch.enable_grad():
         result = getattr(module, names[2])(*given)
@@ -71,7 +75,9 @@ def dvk_again(
         tensors = list({id(t): t for t in leaves if isinstance(t, torch.Tensor)}.values())
         outputs = [t for t, one in zip(tensors, pulled) if one]
         needed = [t for t, want in zip(sources, wanted) if want]
-        grads = iter(torch.autograd.grad(outputs, needed, along, create_graph=True, allow_unused=True))
+        grads = iter(
+            torch.autograd.grad(outputs, needed, along, create_graph=True, allow_unused=True)
+        )
     with torch.no_grad():
         for buffer, value in held:
             buffer.copy_(value)

@@ -280,7 +280,12 @@ class Cases:
             )
             self._keep(case.key, case)
             thin = replace(
-                case, args=[], kwargs={}, buffers={}, along=None, expected=[e.thin() for e in case.expected]
+                case,
+                args=[],
+                kwargs={},
+                buffers={},
+                along=None,
+                expected=[e.thin() for e in case.expected],
             )
             self._bases[backward] = self._best[backward] = thin
         return self._bases[backward]

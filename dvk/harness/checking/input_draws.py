@@ -74,13 +74,7 @@ class Drawing:
         seed = derived(self.seed, "call", key.seed)
         along: list[torch.Tensor] | None = [] if self.built.task.train and key.backward else None
         native = InputDraw(
-            args,
-            kwargs,
-            seed,
-            key.weights,
-            key.backward,
-            other_mode=key.other_mode,
-            along=along,
+            args, kwargs, seed, key.weights, key.backward, other_mode=key.other_mode, along=along
         )
         changed: list[torch.Tensor] = []
         if key.family == NATIVE:
@@ -109,9 +103,7 @@ class Drawing:
             loose, spares = [], False
             made = map_tensors(other, (args, kwargs))
         args, kwargs = made
-        return InputDraw(
-            args, kwargs, seed, key.weights, key.backward, loose, along=along
-        ), changed
+        return InputDraw(args, kwargs, seed, key.weights, key.backward, loose, along=along), changed
 
     def arguments(self, bears: Callable[[InputDraw], bool]) -> Arguments:
         """Return how the call's arguments vary; determined on first use.

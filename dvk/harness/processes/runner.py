@@ -216,9 +216,7 @@ class Runner:
         """Prepare the arm for timing: compile or capture it."""
         if self.role in ARMS:
             restore = restoring(self.written)
-            self.call = ARMS[self.role](
-                self.model, self.args, self.kwargs, restore, self._timed_as
-            )
+            self.call = ARMS[self.role](self.model, self.args, self.kwargs, restore, self._timed_as)
             restore()
         else:
             self.call = self._timed_as(self.model)

@@ -214,10 +214,7 @@ class SearchSession(JudgedCandidates):
             return tunings.loaded(before[0]), target.loaded(before[1:])
         every = tuple(
             applicable_to(
-                self.captured,
-                self.task.device,
-                self.backend,
-                inexact=self.config.optimize.inexact,
+                self.captured, self.task.device, self.backend, inexact=self.config.optimize.inexact
             )
         )
         plans = (every, tuple(name for name in every if name not in OWN_FAMILIES))
