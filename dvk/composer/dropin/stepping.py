@@ -1,4 +1,4 @@
-"""The methods of a drop-in's training step: the call of both programs, the backward program, and the original for gradients of gradients."""
+"""The methods of a drop-in's training step: the call of both programs, the backward, and the original for gradients of gradients."""
 
 from __future__ import annotations
 
@@ -98,5 +98,5 @@ def _original(task: Task, number: int, one: Fused) -> str:
         whom = "super().forward" if task.kind == "module" else OWNER
         body = f"return {whom}({', '.join(given)})"
     return (
-        f"    def {method('original', number)}({', '.join(['self', *one.takes])}):\n        {body}"
+        f"    def {method('plainly', number)}({', '.join(['self', *one.takes])}):\n        {body}"
     )

@@ -58,10 +58,9 @@ class InputDraw:
     backward: bool = False
     loose: list[bool] | None = None
     """For each input tensor, whether noise may touch it; None: see `input_families.kind_of`."""
-    other_mode: bool = False
-    """Whether train and eval mode are swapped."""
+    other_mode: bool = False  # train and eval mode are swapped
     along: list[torch.Tensor] | None = None
-    """Cotangents of the outputs, lent like inputs; an empty list is filled by the first run. None: drawn from the seed in each."""
+    """Cotangents of the outputs, lent like inputs; the first run fills an empty list. None: each run draws them from the seed."""
 
 
 @dataclass
@@ -346,10 +345,8 @@ class Reference:
 
     def _given(self, draw: InputDraw, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
         fixed = self.written.positions(args, kwargs)
-        seed, backward = draw.seed, draw.backward
-        return describe(
-            call(self.model, args, kwargs, seed, backward, None, False, fixed, draw.along)
-        )[0]
+        how = (draw.seed, draw.backward, None, False, fixed, draw.along)
+        return describe(call(self.model, args, kwargs, *how))[0]
 
     def _fresh(self, draw: InputDraw) -> tuple[list[Any], dict[str, Any]]:
         """Return args and kwargs of a call, with copies of the inputs that it writes."""
@@ -367,9 +364,8 @@ class Reference:
         """Call the reference or a variation of it, on copies of what it writes; those count as outputs."""
         fixed = self.written.positions(args, kwargs)
         args, kwargs = fresh(args, kwargs, fixed) if fixed else (args, kwargs)
-        returned = call(
-            model, args, kwargs, draw.seed, draw.backward, under, separate, fixed, draw.along
-        )
+        how = (draw.seed, draw.backward, under, separate, fixed, draw.along)
+        returned = call(model, args, kwargs, *how)
         return Called(returned, self.written.values(args, kwargs)) if fixed else returned
 
     def _attempt(
@@ -435,9 +431,8 @@ def _own(leaf: Any) -> Any:
 
 def _versions(draw: InputDraw) -> list[int]:
     """Return version counters of all input tensors, which every in-place write changes."""
-    return [
-        0 if t.is_inference() else t._version for _, t in named_tensors((draw.args, draw.kwargs))
-    ]
+    named = named_tensors((draw.args, draw.kwargs))
+    return [0 if t.is_inference() else t._version for _, t in named]
 
 
 def _memory(leaf: Any) -> int:

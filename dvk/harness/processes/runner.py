@@ -31,7 +31,7 @@ from torch import nn
 from dvk.harness.checking.written_inputs import restoring
 from dvk.harness.processes.failures import compiler_says, failure
 from dvk.harness.processes.tensor_matching import Places
-from dvk.harness.processes.training_step import TrainingStep
+from dvk.harness.processes.training_step import TrainingStep, begin
 from dvk.harness.processes.weight_rewrites import LOAD, rewrite
 from dvk.harness.provenance.operators import forbidden
 from dvk.harness.supervision.memory_growth import Outputs
@@ -142,7 +142,7 @@ class Runner:
         self._fixed: list[int] = []
         """Their positions."""
         self._num_inputs = 0
-        """Lent tensors that forward takes; cotangents follow."""
+        """Lent tensors before the cotangents."""
         self.out: Board | None = None
         self.leaves: list[torch.Tensor] = []
         self.earlier: list[torch.Tensor] = []
@@ -224,14 +224,11 @@ class Runner:
 
     def _timed_as(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """Return what a timed call calls: forward, in training tasks with its backward."""
-        if not self.task.train:
-            return forward
-        return TrainingStep(self.model, forward, self._along, self._fixed)
+        step = TrainingStep(self.model, forward, self._along, self._fixed)
+        return step if self.task.train else forward
 
     def _along(self) -> list[torch.Tensor]:
-        """Return the lent cotangents."""
-        assert self.board is not None
-        return self.board.tensors[self._num_inputs :]
+        return self.board.tensors[self._num_inputs :] if self.board is not None else []
 
     def do_call(self, order: Answer) -> Answer:
         """Make one call; report its outputs' addresses and layouts."""
@@ -305,8 +302,7 @@ class Runner:
         last, earlier = _Timed(), list[torch.Tensor]()
         self.leaves, self.earlier = [], []
         held, restore = self._held(), restoring(self.written if sync else [])
-        if isinstance(self.call, TrainingStep):
-            self.call.begin()
+        begin(self.call)
         with torch.no_grad(), _without_gc():
             number, spare, outputs = control[GO], process_memory.HeapReserve(), Outputs()
             link.ring(b"r")
@@ -416,12 +412,8 @@ class Runner:
     def _borrow(self, offered: Answer) -> None:
         """Map the tensors of other inputs."""
         if self.board is not None:
-            self.args, self.kwargs, self.earlier, self.written = (
-                [],
-                {},
-                [],
-                [],
-            )  # they may be in the memory that is given back
+            # They may be in the memory that is given back.
+            self.args, self.kwargs, self.earlier, self.written = [], {}, [], []
             self.board.close()
         self.board = Board.borrow(offered["offer"], self.link.descriptors)
 

@@ -33,7 +33,7 @@ class TrainingStep:
         self._weights: dict[str, nn.Parameter] = {}
         self._forward, self._along, self._fixed = forward, along, fixed
 
-    def begin(self) -> None:
+    def find_weights(self) -> None:
         """Find the weights, before a series of calls: loading a state may have replaced them."""
         self._weights = trained(self._model)
         for weight in self._weights.values():
@@ -42,7 +42,7 @@ class TrainingStep:
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return what `calls.call` returns with `backward`."""
         if not self._weights:
-            self.begin()
+            self.find_weights()
         given, named, inputs = watched(list(args), kwargs, self._fixed)
         with torch.enable_grad():
             result = self._forward(*given, **named)
@@ -52,3 +52,9 @@ class TrainingStep:
             )
         output = map_tensors(lambda tensor: tensor.detach(), result)
         return with_gradients(output, inputs, self._weights, grads)
+
+
+def begin(call: Callable[..., Any]) -> None:
+    """Prepare what timed calls call for a series."""
+    if isinstance(call, TrainingStep):
+        call.find_weights()

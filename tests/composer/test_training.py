@@ -1,0 +1,210 @@
+"""Training drop-ins: gradients beside eager's own error, and what users do around a training step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from dvk.composer.capture.export import trace_module
+from dvk.composer.capture.joint import with_backward
+from dvk.composer.ir.errors import CannotCompose
+from tests.composer.programs import Function, differences
+from tests.composer.training_steps import TrainingDropIn, errors
+from tests.tasks.shrink import TASKS, shrink
+
+FILES = sorted((TASKS / "train").glob("*/*.py"))
+BLOCK = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.up = nn.Linear(16, 24)
+        self.gain = nn.Parameter(torch.rand(24), requires_grad=False)
+        self.register_buffer("shift", torch.rand(24))
+        self.count = nn.BatchNorm1d(24)
+
+    def forward(self, x, skip):
+        y = F.gelu(self.up(self.norm(x)) + self.shift) * self.gain
+        return self.count(y), skip.tanh()
+"""
+
+
+@pytest.fixture(scope="module")
+def block() -> TrainingDropIn:
+    torch.manual_seed(0)
+    return TrainingDropIn(BLOCK, torch.randn(9, 16), torch.randn(3, 5))
+
+
+@pytest.fixture(autouse=True)
+def fresh(block: TrainingDropIn) -> None:
+    torch.manual_seed(1)
+    block.new.train().requires_grad_(True)
+    block.model.train().requires_grad_(True)
+    for model in (block.new, block.model):
+        model.gain.requires_grad_(False)
+        model.zero_grad(set_to_none=True)
+    block.new.load_state_dict(block.model.state_dict())
+    block.runs.update(run=0, back=0)
+
+
+def stepped(model: nn.Module, block: TrainingDropIn, **flags: bool) -> list[Any]:
+    """Results and gradients of one step."""
+    x, skip = (t.clone().requires_grad_(flags.get(n, True)) for t, n in zip(block.args, "xs"))
+    y, z = model(x, skip)
+    (y.exp().sum() + z.sum()).backward()
+    weights = {name: weight.grad for name, weight in model.named_parameters()}
+    return [y, z, x.grad, skip.grad, *[g for g in weights.values() if g is not None]]
+
+
+def test_values_and_gradients_are_as_exact_as_eager(block: TrainingDropIn) -> None:
+    assert all(new <= 4 * eager + 1e-6 for eager, new in errors(block).values()), errors(block)
+    assert block.runs == {"run": 1, "back": 1}
+
+
+def test_running_statistics_are_written_once(block: TrainingDropIn) -> None:
+    stepped(block.model, block), stepped(block.new, block)
+    assert block.runs == {"run": 1, "back": 1}
+    assert differences(dict(block.new.named_buffers()), dict(block.model.named_buffers())) == []
+    assert int(block.new.count.num_batches_tracked) == int(block.model.count.num_batches_tracked)
+
+
+@pytest.mark.parametrize("wanted", [{"x": False}, {"s": False}, {"x": False, "s": False}])
+def test_inputs_without_gradient(block: TrainingDropIn, wanted: dict[str, bool]) -> None:
+    assert (
+        differences(stepped(block.new, block, **wanted), stepped(block.model, block, **wanted))
+        == []
+    )
+    assert block.runs == {"run": 1, "back": 1}
+
+
+def test_weights_frozen_later_have_no_gradient(block: TrainingDropIn) -> None:
+    for model in (block.new, block.model):
+        model.up.weight.requires_grad_(False)
+    assert differences(stepped(block.new, block), stepped(block.model, block)) == []
+    assert block.new.up.weight.grad is None and block.runs["back"] == 1
+
+
+def test_a_weight_that_was_frozen_runs_the_original(block: TrainingDropIn) -> None:
+    for model in (block.new, block.model):
+        model.gain.requires_grad_(True)
+    assert differences(stepped(block.new, block), stepped(block.model, block)) == []
+    assert block.new.gain.grad is not None and block.runs["run"] == 0
+
+
+def test_no_gradients_wanted_runs_the_forward_alone(block: TrainingDropIn) -> None:
+    with torch.no_grad():
+        got = block.new(*block.args)
+        assert differences(got, block.model(*block.args)) == []
+    assert not got[0].requires_grad and block.runs == {"run": 1, "back": 0}
+
+
+def test_another_batch_runs_the_original(block: TrainingDropIn) -> None:
+    x = torch.randn(4, 16, requires_grad=True)
+    block.new(x, block.args[1])[0].sum().backward()
+    assert x.grad is not None and block.runs["run"] == 0
+
+
+def test_gradients_of_gradients_are_the_originals(block: TrainingDropIn) -> None:
+    def penalty(model: nn.Module) -> list[torch.Tensor]:
+        x = block.args[0].clone().requires_grad_(True)
+        y, _ = model(x, block.args[1])
+        (grad,) = torch.autograd.grad(y.exp().sum(), x, create_graph=True)
+        grad.square().sum().backward()
+        weights = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        return [x.grad, *weights, *model.buffers()]
+
+    assert differences(penalty(block.new), penalty(block.model), scale=4) == []
+    assert block.runs["run"] == 1
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointed(block: TrainingDropIn, reentrant: bool) -> None:
+    def run(model: nn.Module) -> list[torch.Tensor]:
+        x = block.args[0].clone().requires_grad_(True)
+        y, z = checkpoint(model, x, block.args[1], use_reentrant=reentrant)
+        y.exp().sum().backward()
+        return [x.grad, *[w.grad for w in model.parameters() if w.grad is not None]]
+
+    assert differences(run(block.new), run(block.model)) == []
+    assert block.runs == {"run": 2, "back": 1}
+
+
+def test_under_autocast_the_original_runs(block: TrainingDropIn) -> None:
+    def run(model: nn.Module) -> list[Any]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return stepped(model, block)
+
+    assert differences(run(block.new), run(block.model)) == []
+    assert block.runs["run"] == 0
+
+
+def test_accumulates_and_steps(block: TrainingDropIn) -> None:
+    def train(model: nn.Module) -> list[torch.Tensor]:
+        optimizer = torch.optim.SGD([w for w in model.parameters() if w.requires_grad], lr=0.1)
+        for number in range(4):
+            stepped(model, block)
+            if number % 2:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=number == 1)
+        return list(model.state_dict().values())
+
+    assert differences(train(block.new), train(block.model), scale=8) == []
+    assert block.runs == {"run": 4, "back": 4}
+
+
+def test_hooks_see_gradients_and_a_second_backward_works(block: TrainingDropIn) -> None:
+    seen: list[torch.Tensor] = []
+    x = block.args[0].clone().requires_grad_(True)
+    handle = block.new.up.weight.register_hook(lambda grad: seen.append(grad.clone()))
+    loss = block.new(x, block.args[1])[0].exp().sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    handle.remove()
+    assert len(seen) == 2 and torch.equal(seen[0], seen[1])
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_what_was_saved_must_not_be_written(block: TrainingDropIn) -> None:
+    y, _ = block.new(block.args[0].clone().requires_grad_(True), block.args[1])
+    with torch.no_grad():
+        block.new.norm.weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_no_backward_without_an_input_that_has_one() -> None:
+    with pytest.raises(CannotCompose, match="no output depends on what has a gradient"):
+        made = Function(lambda x: (x > 0).float())
+        with_backward(trace_module(made, [torch.randn(3)], ["x"]), made)
+
+
+def test_two_thirds_are_for_development() -> None:
+    assert [path.parent.name for path in FILES].count("heldout") == 8 and len(FILES) == 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_families(path: Path) -> None:
+    from tests.composer.programs import run_source
+
+    torch.manual_seed(0)
+    source = shrink(path.read_text())
+    args = run_source(source).get_inputs()
+    made = TrainingDropIn(source, *args)
+    if "dropout" in path.stem:
+        assert differences(made.gradients(True), made.gradients(False), scale=4) == []
+    else:
+        found = errors(made)
+        assert all(new <= 4 * eager + 2e-6 for eager, new in found.values()), found
+    assert made.runs == {"run": 1, "back": 1}
