@@ -19,6 +19,7 @@ from dvk.errors import DvkError, MachineError, TaskError
 from dvk.records import Task, content_hash
 from dvk.tasks import beside, entry, packages, searched, variants
 from dvk.tasks.build import BuiltTask, build, run_file
+from dvk.tasks.gradients import check_gradients
 from dvk.tasks.hygiene import equal
 from dvk.tasks.input_sampler import Call
 from dvk.tasks.peak_memory import peak_bytes
@@ -197,6 +198,9 @@ def _run_twice(
         [*again, *(pair for pair in kept if pair[0] in written_inputs)],
         built.task.entry,
     )
+    if built.task.train:
+        check_gradients(built, *call, CALL_SEED)
+        restore(built.model, state)
     training = built.model.training if built.task.kind == "module" else None
     return {
         "inputs": tuple(describe(n, t) for n, t in inputs),

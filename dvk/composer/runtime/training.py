@@ -68,19 +68,23 @@ def dvk_again(
         raise RuntimeError(
             "a drop-in that draws random numbers has no gradient of a gradient: use the original for this step"
         )
-    held = [(b, b.clone()) for b in module.buffers()]
-    with torch.enable_grad():
-        result = getattr(module, names[2])(*given)
-        leaves = torch.utils._pytree.tree_leaves(result)
-        tensors = list({id(t): t for t in leaves if isinstance(t, torch.Tensor)}.values())
-        outputs = [t for t, one in zip(tensors, pulled) if one]
-        needed = [t for t, want in zip(sources, wanted) if want]
-        grads = iter(
-            torch.autograd.grad(outputs, needed, along, create_graph=True, allow_unused=True)
-        )
-    with torch.no_grad():
-        for buffer, value in held:
-            buffer.copy_(value)
+    # It writes running statistics into copies: the step has written them already.
+    held = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+    try:
+        for own, values in held:
+            own.update({key: b if b is None else b.clone() for key, b in values.items()})
+        with torch.enable_grad():
+            result = getattr(module, names[2])(*given)
+    finally:
+        for own, values in held:
+            own.update(values)
+    leaves = torch.utils._pytree.tree_leaves(result)
+    tensors = list({id(t): t for t in leaves if isinstance(t, torch.Tensor)}.values())
+    outputs = [t for t, one in zip(tensors, pulled) if one]
+    pairs = [(t, d) for t, d in zip(outputs, along) if t.requires_grad]
+    needed = [t for t, want in zip(sources, wanted) if want]
+    how = {"create_graph": True, "allow_unused": True}
+    grads = iter(torch.autograd.grad([t for t, _ in pairs], needed, [d for _, d in pairs], **how))
     return [next(grads) if want else None for want in wanted]
 
 
