@@ -33,7 +33,7 @@ BACKBONES = {
 }
 """Name before the colon of a backbone's spec → `callable(argument, config, *, device)` that makes one."""
 
-Dialect = Literal["chat", "compact", "davinci"]
+Dialect = Literal["chat", "compact", "davinci", "plan"]
 """Dialect of the agents' prompts: whole files and tool calls, in dvk's words or daVinci-kernel's, or the composer's short symbolic form."""
 
 

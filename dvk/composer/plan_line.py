@@ -11,7 +11,9 @@ correct by construction: `compose` refuses nothing that was read here but a sche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from dvk.composer.codegen.base import codegen
 from dvk.composer.compose import Plan
@@ -22,12 +24,28 @@ from dvk.errors import UsageError
 from dvk.records import BackendName
 
 PLAN = "plan"
+_KERNEL = re.compile(r"k\d+")
 Fused = Callable[[tuple[str, ...]], Sequence[Kernel]]
 """The kernels under some recipes, in launch order."""
 
 
 class PlanError(ValueError):
-    """A text that is no plan; the message names the line and the choices."""
+    """A text that is no plan; the message names the line and the choices.
+
+    Args:
+        shown: characters of the text up to and with the word that is wrong: other words there might have been right.
+    """
+
+    def __init__(self, problem: str, shown: int):
+        super().__init__(problem)
+        self.shown = shown
+
+
+class _Word(NamedTuple):
+    """A word of a plan and where it ends in the text."""
+
+    text: str
+    end: int
 
 
 def write_plan(plan: Plan, default: Plan) -> str:
@@ -43,7 +61,9 @@ def write_plan(plan: Plan, default: Plan) -> str:
     for kernel, schedule in plan.schedules.items():
         if default.schedules.get(kernel) != schedule:
             groups.setdefault(schedule, []).append(kernel)
-    lines = [f"{' '.join(kernels)} = {_words(schedule)}" for schedule, kernels in groups.items()]
+    lines = [
+        f"{' '.join(kernels)} = {write_schedule(schedule)}" for schedule, kernels in groups.items()
+    ]
     return "\n".join([" ".join([PLAN, *added, *taken]), *lines])
 
 
@@ -62,39 +82,58 @@ def read_plan(
     Raises:
         PlanError: no plan line, a recipe that does not apply, no such kernel, no such schedule.
     """
-    lines = [line.strip() for line in text.strip().splitlines()]
-    if not lines or lines[0].split()[:1] != [PLAN]:
-        raise PlanError(f"the first line is not `{PLAN}` and recipes")
-    recipes = _recipes(lines[0].split()[1:], default.recipes, order)
+    (first, *others) = list(_lines(text)) or [[]]
+    if not first or first[0].text != PLAN:
+        shown = first[0].end if first else 0
+        raise PlanError(f"the first line is not `{PLAN}` and recipes", shown)
+    recipes = _recipes(first[1:], default.recipes, order)
     kernels = {kernel.name: kernel for kernel in fused(recipes)}
     schedules: dict[str, Schedule] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        names, equals, words = line.partition("=")
-        if not equals or not names.split() or not all(n.startswith("k") for n in names.split()):
+    for number, words in enumerate(others, start=2):
+        texts = [word.text for word in words]
+        if "=" not in texts[1:] or not all(_KERNEL.fullmatch(w) for w in texts[: texts.index("=")]):
             break
-        for name in names.split():
-            if name not in kernels:
+        equals = texts.index("=")
+        for name in words[:equals]:
+            if name.text not in kernels:
                 known = ", ".join(kernels) or "none"
-                raise PlanError(f"line {number}: no kernel `{name}`; under these recipes: {known}")
-            schedules[name] = _schedule(words.split(), kernels[name], backend, number)
+                problem = f"no kernel `{name.text}`; under these recipes: {known}"
+                raise PlanError(f"line {number}: {problem}", name.end)
+            try:
+                said = texts[equals + 1 :]
+                schedules[name.text] = _schedule(said, kernels[name.text], backend)
+            except ValueError as error:
+                raise PlanError(f"line {number}: {error}", words[-1].end) from None
     return Plan(recipes, schedules)
 
 
+def _lines(text: str) -> Iterator[list[_Word]]:
+    """The words of each line that has any."""
+    begin = 0
+    for line in text.splitlines(keepends=True):
+        words = [_Word(m.group(), begin + m.end()) for m in re.finditer(r"\S+", line)]
+        begin += len(line)
+        if words:
+            yield words
+
+
 def _recipes(
-    words: Iterable[str], default: tuple[str, ...], order: Sequence[str]
+    words: Iterable[_Word], default: tuple[str, ...], order: Sequence[str]
 ) -> tuple[str, ...]:
     chosen = set(default)
-    for word in words:
-        name = word[1:]
-        if word[0] not in "+-" or name not in RECIPES:
-            raise PlanError(f"line 1: `{word}` is no recipe; write +NAME or -NAME")
+    for word, end in words:
+        sign, name = word[0], word[1:]
+        if sign not in "+-" or name not in RECIPES:
+            raise PlanError(f"line 1: `{word}` is no recipe; write +NAME or -NAME", end)
         if name not in order:
-            raise PlanError(f"line 1: `{name}` does not apply; those that do: {', '.join(order)}")
-        chosen = chosen | {name} if word[0] == "+" else chosen - {name}
+            known = ", ".join(order)
+            raise PlanError(f"line 1: `{name}` does not apply; those that do: {known}", end)
+        chosen = chosen | {name} if sign == "+" else chosen - {name}
     return tuple(name for name in dict.fromkeys([*default, *order]) if name in chosen)
 
 
-def _words(schedule: Schedule) -> str:
+def write_schedule(schedule: Schedule) -> str:
+    """A schedule in words: its tag, then keys and values."""
     printed = schedule.printed()
     tag = printed.pop(schedule.tag, None)
     words = [] if tag is None else [str(tag)]
@@ -113,7 +152,12 @@ def _value(word: str) -> ScheduleValue:
     return int(word) if word.isdecimal() and len(word) < 10 else word
 
 
-def _schedule(words: Sequence[str], kernel: Kernel, backend: BackendName, line: int) -> Schedule:
+def _schedule(words: Sequence[str], kernel: Kernel, backend: BackendName) -> Schedule:
+    """The schedule in words.
+
+    Raises:
+        ValueError: there is none.
+    """
     writer = codegen(backend)
     tag = writer.schedule_types[0].tag
     odd = len(words) % 2
@@ -124,8 +168,8 @@ def _schedule(words: Sequence[str], kernel: Kernel, backend: BackendName, line: 
         schedule = writer.parse(printed, kernel.name)
     except UsageError as error:
         hint = f"; {error.hint}" if error.hint else ""
-        raise PlanError(f"line {line}: {error.message}{hint}") from None
+        raise ValueError(f"{error.message}{hint}") from None
     if schedule.families and kernel.family not in schedule.families:
         runs = " and ".join(schedule.families)
-        raise PlanError(f"line {line}: that schedule runs {runs} kernels, not {kernel.family}")
+        raise ValueError(f"that schedule runs {runs} kernels, not {kernel.family}")
     return schedule

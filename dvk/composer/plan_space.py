@@ -130,8 +130,13 @@ class PlanSpace:
     def text(self, plan: Plan) -> str:
         """The plan as lines of text: what differs from the default."""
         kernels = self.fused(plan.recipes).ordered
-        usual = Plan(self.default.recipes, {k.name: self.first(k) for k in kernels})
-        return write_plan(self.filled(plan), usual)
+        usual = Plan(self.choosable(self.default.recipes), {k.name: self.first(k) for k in kernels})
+        asked = self.filled(plan)
+        return write_plan(Plan(self.choosable(asked.recipes), asked.schedules), usual)
+
+    def choosable(self, recipes: Iterable[str]) -> tuple[str, ...]:
+        """Those of some recipes that a plan may take or leave; others only say what schedules do."""
+        return tuple(name for name in recipes if RECIPES[name].kind != "schedule")
 
     def read(self, text: str) -> Plan:
         """The plan in a text.
@@ -139,6 +144,8 @@ class PlanSpace:
         Raises:
             PlanError: it is none.
         """
+        default = Plan(self.choosable(self.default.recipes))
+        order = self.choosable(self.order)
         return read_plan(
-            text, self.default, self.order, lambda names: self.fused(names).ordered, self.backend
+            text, default, order, lambda names: self.fused(names).ordered, self.backend
         )

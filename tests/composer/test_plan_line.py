@@ -100,7 +100,7 @@ def test_the_plans_of_a_task_come_back_from_their_text() -> None:
         space = PlanSpace(task, trace(task), "cpp")
         found = plans(problem, 8, seed=0)
         assert len(found) == 8 and found[0][0] == "default"
-        assert space.text(space.default) == "plan"
+        assert space.text(space.default) == space.text(Plan.of(found[0][1])) == "plan"
         for _, candidate in found:
             plan = Plan.of(candidate)
             said = space.text(plan)

@@ -19,6 +19,7 @@ from dvk.records import Candidate, Role, Skill, Timing, Trace, Turn, Verdict
 DIALECTS = {
     "chat": "dvk.agents.dialects.chat:ChatDialect",
     "compact": "dvk.agents.dialects.nano:CompactDialect",
+    "plan": "dvk.agents.dialects.plan:PlanDialect",
     "davinci": "dvk.interop.davinci.dialect:DaVinciDialect",
 }
 

@@ -60,7 +60,7 @@ class CompactDialect:
             rows.append(
                 f"{number} {note.name} | {notes.line(note.when, LISTED)} | {notes.line(note.do, LISTED)}"
             )
-        return _ask(_listing(subject), *rows, f"select {settings.num_chosen}")
+        return ask(listing(subject), *rows, f"select {settings.num_chosen}")
 
     def read_selection(
         self, answer: Completion, names: Sequence[str], settings: AgentsConfig
@@ -84,7 +84,7 @@ class CompactDialect:
     def policy(
         self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
     ) -> Conversation:
-        return _ask(_listing(subject), *(notes.note(skill).text() for skill in skills), WRITE)
+        return ask(listing(subject), *(notes.note(skill).text() for skill in skills), WRITE)
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         from dvk import nanolang
@@ -128,8 +128,8 @@ class CompactDialect:
         told = []
         for number, (turn, text) in enumerate(zip(trace.turns, texts), 1):
             told += [f"try {number} {_found(turn.verdict, turn.malformed)}", text]
-        return _ask(
-            _listing(subject),
+        return ask(
+            listing(subject),
             *(notes.note(skill).text() for skill in skills),
             *told,
             f"learn {settings.num_new_skills}",
@@ -188,7 +188,8 @@ def _found(verdict: Verdict | None, malformed: str | None) -> str:
     )
 
 
-def _listing(subject: TaskContext) -> str:
+def listing(subject: TaskContext) -> str:
+    """The task's graph, as `nanolang.prompt` lists it."""
     from dvk import nanolang
 
     assert subject.captured is not None, "the compact dialect needs a graph"
@@ -197,5 +198,6 @@ def _listing(subject: TaskContext) -> str:
     )
 
 
-def _ask(*rows: str) -> Conversation:
+def ask(*rows: str) -> Conversation:
+    """One question of these rows."""
     return Conversation(messages=({"role": "user", "content": "\n".join(rows)},))

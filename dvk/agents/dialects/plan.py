@@ -1,0 +1,109 @@
+"""The dialect of nano with plans instead of kernels: a policy names what the composer should do, and the composer writes it.
+
+    LISTING
+    recipes +own_matmul +cuda_graph -inplace_epilogue
+    k0 k3 softmax 16384 x 1024 float32 = persistent xblock 1 warps 8
+    skill …
+    plan
+    → plan +own_matmul
+      k0 k3 = looped xblock 1 rblock 2048 warps 8 evict no online yes
+
+`recipes` lists what an answer may add or take away, each line after it kernels that do the same under the default plan, and their
+schedule there. An answer is the difference from the default (`composer.plan_line`). It is right by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from dvk.agents import notes
+from dvk.agents.dialects.nano import CompactDialect, ask, listing
+from dvk.agents.reading import MalformedAnswer
+from dvk.agents.task_context import TaskContext
+from dvk.backbone import Completion, Conversation
+from dvk.composer.codegen.analysis.work import does
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.plan_line import PLAN, PlanError, write_schedule
+from dvk.composer.plan_space import PlanSpace
+from dvk.config import AgentsConfig
+from dvk.records import Candidate, Role, Skill
+
+MOST_KERNELS = 24
+"""Groups of kernels listed: the largest, by bytes that they move."""
+
+
+class PlanDialect(CompactDialect):
+    """See the module."""
+
+    longest: Mapping[Role, int] = {"selection": 24, "policy": 256, "summary": 192}
+
+    def policy(
+        self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
+        given = [notes.note(skill).text() for skill in skills]
+        return ask(listing(subject), *choices(space_of(subject)), *given, PLAN)
+
+    def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
+        if answer.finish == "length":
+            raise MalformedAnswer("the plan was cut at the token limit", len(answer.text))
+        if not answer.text.strip():
+            raise MalformedAnswer("an empty answer")
+        space = space_of(subject)
+        try:
+            plan = space.read(answer.text)
+        except PlanError as error:
+            raise MalformedAnswer(str(error), error.shown) from None
+        return space.candidate(plan, space.text(plan).replace("\n", "; "))
+
+
+def space_of(subject: TaskContext) -> PlanSpace:
+    """The plans of a task; kept for its next questions."""
+    return _space(_Known(subject))
+
+
+class _Known:
+    """A task context that is equal to another of the same task and back end."""
+
+    def __init__(self, subject: TaskContext):
+        self.subject, self.key = subject, (subject.task.id, subject.backend)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Known) and self.key == other.key
+
+
+@lru_cache(maxsize=64)
+def _space(known: _Known) -> PlanSpace:
+    subject = known.subject
+    assert subject.captured is not None, "a plan needs a graph"
+    return PlanSpace(subject.task, subject.captured, subject.backend)
+
+
+def choices(space: PlanSpace) -> list[str]:
+    """What an answer chooses from: recipes, and groups of equal kernels with their default schedule."""
+    default = space.default
+    signed = [
+        f"{'-' if name in default.recipes else '+'}{name}" for name in space.choosable(space.order)
+    ]
+    groups: dict[tuple[str, str], list[Kernel]] = {}
+    for kernel in space.fused(default.recipes).ordered:
+        sizes = f"{kernel.num_rows} x {kernel.row_length}" if kernel.reduced else kernel.num_rows
+        facts = f"{does(kernel)} {sizes} {_dtype(kernel)}"
+        groups.setdefault((facts, write_schedule(space.first(kernel))), []).append(kernel)
+    largest = sorted(groups, key=lambda key: -sum(k.num_bytes for k in groups[key]))[:MOST_KERNELS]
+    return [
+        " ".join(["recipes", *signed]),
+        *(
+            f"{' '.join(k.name for k in groups[key])} {key[0]} = {key[1]}"
+            for key in groups
+            if key in largest
+        ),
+    ]
+
+
+def _dtype(kernel: Kernel) -> str:
+    buffers = kernel.inputs or kernel.outputs
+    return max(buffers, key=lambda buffer: buffer.num_bytes).dtype
