@@ -253,7 +253,7 @@ def test_what_training_data_says_is_what_is_read(name: str) -> None:
         )
         assert found.malformed is None and [s.name for s in found.skills] == [s.name for s in some]
         assert [notes.note(s) for s in found.skills] == [notes.note(s) for s in some]
-        if name != "compact":
+        if name not in ("compact", "plan"):
             assert list(found.skills) == some
 
 
