@@ -146,6 +146,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"compose"},
         {"plan_line"},
         {"plan_space"},
+        {"sized"},
         {""},
     ],
     "nanolang": [{"frame", "parse_error"}, {"listing"}, {"lint"}, {"text"}, {""}],

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import Conf, Dtype, Init, Inputs, Settings, Train
+from dvk.cli.options import Conf, Dtype, Dynamic, Init, Inputs, Settings, Train
 from dvk.errors import UsageError
 
 
@@ -28,6 +28,7 @@ def command(
             '"x=float32[32,1024]; y=float32[32,1]"; or all inputs in order, without names.',
         ),
     ] = None,
+    dynamic: Dynamic = None,
     init: Init = None,
     eval_mode: Annotated[
         bool, typer.Option("--eval", help="Call .eval() on the module first.")
@@ -110,6 +111,7 @@ def command(
         spec=model,
         inputs=tuple(inputs or ()),
         also=tuple(also or ()),
+        dynamic=tuple(dynamic or ()),
         init=tuple(init or ()),
         eval_mode=eval_mode,
         train=train,

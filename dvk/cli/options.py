@@ -29,6 +29,14 @@ Inputs = Annotated[
         help='Example input where the file has no get_inputs(), e.g. "x=float32[64,1024]"; the grammar is below.',
     ),
 ]
+Dynamic = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dynamic",
+        help='An input whose sizes vary in a range: "x=float32[batch:1..4096, 197, 768]"; '
+        'others share the dimension by its name: "y=float32[batch, 16]".',
+    ),
+]
 Init = Annotated[
     list[str] | None, typer.Option("--init", help="Constructor argument: 512 or eps=1e-5.")
 ]

@@ -155,6 +155,10 @@ class Part:
     captured: CapturedGraph
     composition: Composition
     plan: Plan
+    ranges: facts.Ranges = ()
+    """Dimensions whose sizes the program reads at run time (`capture.sizes`), and all sizes that the drop-in serves."""
+    within: facts.Ranges = ()
+    """The sizes that this part serves."""
 
     def schedule(self, kernel: Kernel, backend: str) -> Schedule:
         """The schedule of one of the composition's kernels.
@@ -255,9 +259,7 @@ def join(
     module = writer.module(
         KernelSet(tuple(kernels.values()), chosen, programs.inplace, layers, frozenset(applied))
     )
-    title = title or f"{len(kernels) + len(layers)} fused kernels" + (
-        f" for {len(parts)} sets of inputs" if len(parts) > 1 else ""
-    )
+    title = title or f"{len(kernels) + len(layers)} fused kernels" + facts.whom(parts)
     source = source_file.write(
         task,
         programs.fused,
@@ -308,7 +310,9 @@ class _Programs:
         back = part.composition.back
         backward = None if back is None else self._program(part, back, kernels, writer, chosen)
         replayed = "cuda_graph" in recipes_of and part.task.device == "cuda"
-        self.fused.append(facts.Fused(part.captured, program, replayed, backward))
+        fused = facts.Fused(part.captured, program, replayed, backward, part.ranges, part.within)
+        whole = self.fused[-1].joined(fused) if self.fused else None
+        self.fused[-1:] = [whole] if whole is not None else [*self.fused[-1:], fused]
 
     def _program(
         self,
@@ -353,7 +357,7 @@ def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:
             schedule = part.schedule(kernel, backend)
             plain = replace(kernel, name="k")
             text = writer.render(plain, schedule, part.inplace(kernel))
-            same = (text, kernel.num_rows, kernel.row_length, schedule)
+            same = (text, str(kernel.num_rows), str(kernel.row_length), schedule)
             if (name := known.get(same)) is None:
                 name, number = f"k{number}", number + 1
             mine.setdefault(same, name)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WrapValidator
 
 from dvk.records.record import Record
+
+
+def _as_it_is(value: Any, checked: Callable[[Any], int]) -> int:
+    """A size; an int of a class derived from int stays what it is: the composer's sizes know their formulas."""
+    return value if isinstance(value, int) else checked(value)
+
+
+Size = Annotated[int, WrapValidator(_as_it_is)]
 
 
 class Node(Record):
@@ -24,13 +33,13 @@ class Node(Record):
     kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Keyword operands, same encoding."
     )
-    shape: tuple[int, ...] | None = Field(
+    shape: tuple[Size, ...] | None = Field(
         None, description="Sizes of the value; null when it is not one tensor."
     )
     dtype: str | None = Field(
         None, description="torch dtype of the value without prefix; null when it is not one tensor."
     )
-    strides: tuple[int, ...] | None = Field(
+    strides: tuple[Size, ...] | None = Field(
         None, description="Strides in elements; null when it is not one tensor."
     )
     target: str | None = Field(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.dropin.forward import ForwardProgram, parameter
@@ -13,6 +14,8 @@ from dvk.records import Node, Task
 
 Held = dict[tuple[str, int], int]
 """Map the path of a weight, and its index among one program's values of that path, to its index in `_dvk_weights`."""
+Ranges = tuple[tuple[str, int, int], ...]
+"""Dimensions by name, with the smallest and the largest size."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,20 @@ class Fused:
     """Run it through a captured CUDA graph."""
     backward: ForwardProgram | None = None
     """The second program of a training step."""
+    ranges: Ranges = ()
+    """Dimensions whose sizes are arguments of the program, and the sizes that the guards let through."""
+    within: Ranges = ()
+    """The sizes it runs for; other programs of the same graph run for the rest of `ranges`."""
+
+    def joined(self, other: Fused) -> Fused | None:
+        """This and another program of the range as one; None if they differ, or their sizes make no box."""
+        mine, theirs = self.program, other.program
+        if not self.ranges or self.ranges != other.ranges:
+            return None
+        if (mine.lines, mine.result) != (theirs.lines, theirs.result):
+            return None
+        within = joined(self.within, other.within)
+        return replace(self, within=within) if within is not None else None
 
     @property
     def inputs(self) -> list[Node]:
@@ -37,13 +54,41 @@ class Fused:
         return [parameter(name) for name in self.captured.arguments]
 
     @property
+    def tensors(self) -> list[str]:
+        """The names of the call's tensors in the program."""
+        return [parameter(str(n.target)) for n in self.inputs]
+
+    @property
     def takes(self) -> list[str]:
         """Parameters of the program: the arguments, or their tensors if some are nested."""
-        return (
-            [parameter(str(n.target)) for n in self.inputs]
-            if self.captured.structure
-            else self.arguments
-        )
+        return self.tensors if self.captured.structure else self.arguments
+
+
+def joined(box: Ranges, other: Ranges) -> Ranges | None:
+    """Two boxes as one; None if they are not neighbours along one dimension."""
+    differing = [n for n, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
+    if len(differing) != 1:
+        return None
+    (at,) = differing
+    (name, lo, hi), (_, least, most) = box[at], other[at]
+    if hi + 1 != least:
+        return None
+    return (*box[:at], (name, lo, most), *box[at + 1 :])
+
+
+class Ranged(Protocol):
+    """What serves the calls of some sizes."""
+
+    @property
+    def ranges(self) -> Ranges: ...
+
+
+def whom(parts: Sequence[Ranged]) -> str:
+    """The calls that programs are for, as the end of a sentence; empty for those of one set of inputs."""
+    ranges = parts[0].ranges
+    if ranges and all(one.ranges == ranges for one in parts):
+        return f" for {', '.join(f'{name} {lo}..{hi}' for name, lo, hi in ranges)}"
+    return f" for {len(parts)} sets of inputs" if len(parts) > 1 else ""
 
 
 def keyed(weights: Sequence[Node]) -> Iterator[tuple[tuple[str, int], Node]]:

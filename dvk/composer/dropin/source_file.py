@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import dvk
-from dvk.composer.dropin import replacing, stepping
+from dvk.composer.dropin import ranges, replacing, stepping
 from dvk.composer.dropin.facts import Fused, Held, facts, held_by, keyed
+from dvk.composer.dropin.facts import whom as told
 from dvk.composer.dropin.forward import held_name, parameter
 from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
 from dvk.composer.ir import structures
@@ -87,25 +88,9 @@ def write(
         CannotCompose: the programs belong to different modules.
     """
     held, is_module = held_by(fused), task.kind == "module"
-    original = "super().forward(*args, **kwargs)" if is_module else f"{OWNER}(*args, **kwargs)"
-    arguments = max((one.captured.arguments for one in fused), key=len)
     derived = dict.fromkeys(line for one in fused for line in one.program.derived)
-    whom = "fused" if len(fused) == 1 else f"fused for {len(fused)} sets of inputs"
-    dispatch = "\n".join(_dispatch(number, one) for number, one in enumerate(fused))
-    program = f'''\
-class ModelNew:
-    """`{task.entry}`, {whom}. `_dvk_fits` says for which calls, `_dvk_run` computes them; the end of this file adds the rest."""
-
-    def forward(self, *args, **kwargs):
-        given = dvk_given({tuple(arguments)!r}, args, kwargs) if kwargs else args
-        if given is not None:
-{textwrap.indent(dispatch, " " * 12)}
-        return {original}
-
-{(2 * chr(10)).join(text for number, one in enumerate(fused) for text in _methods(task, number, one, held))}
-
-
-dvk_fused = ModelNew'''
+    whom = "fused" + told(fused)
+    program = _program(task, fused, held, whom)
     first = sources.named(kernels)
     kept = "dvk_kept = []\n\n\n" if "dvk_held" in first else ""
     above = "\n\n\n".join(
@@ -135,6 +120,34 @@ dvk_fused = ModelNew'''
     )
     parts = {name: text for one in fused for name, text in one.captured.parts.items()}
     return _together(task, title, parts, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
+
+
+def _program(task: Task, fused: Sequence[Fused], held: Held, whom: str) -> str:
+    """The class that people read first: which calls the programs compute, and how."""
+    is_module = task.kind == "module"
+    original = "super().forward(*args, **kwargs)" if is_module else f"{OWNER}(*args, **kwargs)"
+    arguments = max((one.captured.arguments for one in fused), key=len)
+    groups = dict(ranges.groups(fused))
+    programs = [
+        text
+        for number, one in enumerate(fused)
+        for text in _methods(task, number, one, groups, held)
+    ]
+    dispatch = "\n".join(_dispatch(number, group) for number, group in groups.items())
+    return f'''\
+class ModelNew:
+    """`{task.entry}`, {whom}. `_dvk_fits` says for which calls, `_dvk_run` computes them; the end of this file adds the rest."""
+
+    def forward(self, *args, **kwargs):
+        given = dvk_given({tuple(arguments)!r}, args, kwargs) if kwargs else args
+        if given is not None:
+{textwrap.indent(dispatch, " " * 12)}
+        return {original}
+
+{(2 * chr(10)).join(programs)}
+
+
+dvk_fused = ModelNew'''
 
 
 def _last(task: Task, fused: Sequence[Fused], held: Held, whom: str, load: Sequence[str]) -> str:
@@ -239,33 +252,61 @@ def _loading(load: Sequence[str]) -> str:
 # ---------------------------------------------------------------- what there is one of for each program
 
 
-def _methods(task: Task, number: int, one: Fused, held: Held) -> list[str]:
+def _methods(
+    task: Task, number: int, one: Fused, groups: Mapping[int, Sequence[Fused]], held: Held
+) -> list[str]:
+    guard = [_guard(task, number, groups[number], held)] if number in groups else []
     step = [stepping.methods(task, number, one, held)] if one.backward is not None else []
-    return [_fits(task, number, one, held), _run(number, one, held), *step]
+    return [*guard, _run(number, one, held), *step]
 
 
-def _dispatch(number: int, one: Fused) -> str:
-    run = stepping.method("step" if one.backward is not None else "run", number)
+def _dispatch(number: int, group: Sequence[Fused]) -> str:
+    """The lines of forward() for programs that share their guards."""
+    one = group[0]
     given = (
         f"self.{stepping.method('inside', number)}(*given)" if one.captured.structure else "given"
     )
-    call = f"dvk_replay(self.{run}, {given})" if one.graph_replay else f"self.{run}(*{given})"
     positional = len(one.arguments) - one.captured.by_name
     how = f"len(given) == {len(one.arguments)}" + (
         f" and len(args) <= {positional}" if one.captured.by_name else ""
     )
-    back = (
-        f"result = {call}\n    if result is not dvk_else:\n        return result"
-        if one.program.may_go_back
-        else f"return {call}"
-    )
-    return f"if {how} and self.{stepping.method('fits', number)}(*given):\n    {back}"
+    run = f"self.{stepping.method('step' if one.backward is not None else 'run', number)}"
+    lines = []
+    if has_choice(group):
+        lines.append(f"run = self.{stepping.method('choice', number)}(*{given})")
+        run = "run"
+    call = f"dvk_replay({run}, {given})" if one.graph_replay else f"{run}(*{given})"
+    if any(each.program.may_go_back for each in group):
+        back = [f"result = {call}", "if result is not dvk_else:", "    return result"]
+    else:
+        back = [f"return {call}"]
+    if not ranges.is_whole(group):
+        back = ["if run is not None:", *(f"    {line}" for line in back)]
+    body = textwrap.indent("\n".join([*lines, *back]), "    ")
+    return f"if {how} and self.{stepping.method('fits', number)}(*given):\n{body}"
+
+
+def has_choice(group: Sequence[Fused]) -> bool:
+    """The size of a call decides which of the programs runs, or whether one does."""
+    return len(group) > 1 or not ranges.is_whole(group)
+
+
+def _guard(task: Task, number: int, group: Sequence[Fused], held: Held) -> str:
+    """The guards of the programs that begin at `number`, and what chooses among them."""
+    text = _fits(task, number, group[0], held)
+    if has_choice(group):
+        runs = [stepping.method("run", number + place) for place in range(len(group))]
+        body = textwrap.indent("\n".join(ranges.choice(group, runs)), " " * 8)
+        signature = ", ".join(["self", *group[0].takes])
+        text += f"\n\n    def {stepping.method('choice', number)}({signature}):\n{body}"
+    return text
 
 
 def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
     """The method that checks whether the arguments match the program."""
     nodes = {str(node.target): node for node in one.inputs}
     texts: dict[str, str] = {}
+    read: set[str] = set()
 
     def tensor(path: str, text: str) -> str:
         node = nodes[path]
@@ -281,7 +322,8 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
             )
         plain = f"type({text}) in dvk_tensors and {text}.layout is torch.strided and not {text}.is_neg()"
         conjugate = f" and not {text}.is_conj()" if str(node.dtype).startswith("complex") else ""
-        return f"{plain}{conjugate} and {where}\nand {_layout(text, node)}"
+        sized = [*ranges.conditions(one, node, text, read), _layout(text, node)]
+        return f"{plain}{conjugate} and {where}\nand {' and '.join(sized)}"
 
     lines = []
     for name in one.captured.arguments:
@@ -331,7 +373,10 @@ def _run(number: int, one: Fused, held: Held) -> str:
         if own
         else []
     )
-    body = "\n".join([*renewed, *unpack, *one.program.lines, f"return {one.program.result}"])
+    lines = [*one.program.lines, f"return {one.program.result}"]
+    texts = {str(n.target): name for n, name in zip(one.inputs, one.tensors, strict=True)}
+    sizes = ranges.reading(one.inputs, texts, "\n".join(lines)) if one.ranges else []
+    body = "\n".join([*renewed, *unpack, *sizes, *lines])
     return f"    def {stepping.method('run', number)}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
 
 

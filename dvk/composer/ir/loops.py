@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from dvk.composer.ir import symint
 from dvk.composer.ir.affine import ZERO, Affine, Var
 from dvk.composer.ir.nodes import BYTES, FLOATS, IRNode, View, ViewStep
 
@@ -138,6 +139,22 @@ class Kernel:
     def num_bytes(self) -> int:
         """Bytes read once and written once."""
         return sum(b.num_bytes for b in (*self.inputs, *self.outputs))
+
+    @property
+    def size_arguments(self) -> list[str]:
+        """Names of the sizes that its text reads at run time; empty where all are numbers."""
+        offsets = [i.offset for i in self.instrs] + [s.offset for s in self.stores]
+        offsets += [part for i in self.instrs for part, _ in i.bounds]
+        return symint.arguments(
+            [
+                *(v.size for v in (*self.rows, *self.reduced)),
+                *(n for b in (*self.inputs, *self.outputs) for n in (*b.shape, *b.strides)),
+                *(n for o in offsets for n in (o.const, *(c for _, c in o.terms))),
+                *(count for i in self.instrs for _, count in i.bounds),
+                *(n for i in self.instrs for place in i.places for n in place),
+                *(a for i in self.instrs for a in i.args if not isinstance(a, Ref)),
+            ]
+        )
 
     def is_row_value(self, instr: Instr) -> bool:
         """Computed once per row rather than once per element."""

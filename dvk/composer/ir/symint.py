@@ -11,12 +11,15 @@ two, `pow2(s1)`. The frame defines both functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 _quotient: ContextVar[str] = ContextVar("quotient", default="//")
+
+ARGUMENT = "n_"
+"""Start of the names of sizes that are arguments of kernels."""
 
 Term = tuple[Any, ...]
 """A product of atoms: names, or ('//', a, b), ('%', a, b), ('cdiv', a, b), ('pow2', a, 0)."""
@@ -164,6 +167,12 @@ class SymbolicSize(int):
             else _made(rest, {(("%", self, other),): 1}, self.known)
         )
 
+    def __rmod__(self, other: Any) -> Any:
+        # The usual way to count an index from the end.
+        if isinstance(other, int) and -int(self) <= other < 0:
+            return self + other
+        return int.__rmod__(self, other)
+
 
 class Ratio(float):
     """A number over a size; prints as `(1.0/s1)`."""
@@ -208,6 +217,26 @@ def named(name: str, value: int, known: dict[int, SymbolicSize]) -> SymbolicSize
     """A named size, entered among the `known` ones."""
     made = known[value] = _size(value, {(name,): 1}, known)
     return made
+
+
+def symbol(name: str, value: int) -> SymbolicSize:
+    """A dimension that programs read at run time: its name begins with `ARGUMENT` in every text."""
+    return _size(value, {(ARGUMENT + name,): 1}, {})
+
+
+def arguments(values: Iterable[Any]) -> list[str]:
+    """The names of dimensions that occur in sizes, sorted."""
+    found: set[str] = set()
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Ratio):
+            pending.append(value.size)
+        elif isinstance(value, SymbolicSize):
+            atoms = [atom for term in value.terms for atom in term]
+            found |= {a for a in atoms if isinstance(a, str) and a.startswith(ARGUMENT)}
+            pending += [part for a in atoms if not isinstance(a, str) for part in a[1:]]
+    return sorted(found)
 
 
 def _size(value: int, terms: dict[Term, int], known: dict[int, SymbolicSize]) -> SymbolicSize:
@@ -262,7 +291,9 @@ def _exact(a: SymbolicSize, b: int) -> dict[Term, int] | None:
 
 
 def _atom_order(atom: Any) -> tuple[int, int, str]:
-    return (0, int(atom[1:]), "") if isinstance(atom, str) else (1, 0, _atom(atom))
+    if not isinstance(atom, str):
+        return 1, 0, _atom(atom)
+    return (0, 0, atom) if atom.startswith(ARGUMENT) else (0, int(atom[1:]), "")
 
 
 def _order(item: tuple[Term, int]) -> tuple[int, list[Any]]:

@@ -34,10 +34,11 @@ from dvk.config import Config
 from dvk.errors import MachineError, UsageError
 from dvk.interop.kernelgym import remote
 from dvk.pipelines.live import SearchView
-from dvk.pipelines.optimize import clock, sets, summary
+from dvk.pipelines.optimize import clock, ranges, sets, summary
 from dvk.pipelines.optimize.checkpoint import with_checkpoint
 from dvk.pipelines.optimize.confirming import TURNS
 from dvk.pipelines.optimize.ending import finish
+from dvk.pipelines.optimize.ranges import SizeRange
 from dvk.pipelines.optimize.request import OptimizeRequest
 from dvk.pipelines.optimize.session import SearchSession
 from dvk.records import Device, Task, Turn
@@ -66,7 +67,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
-    every, expected = _load(request, config, device)
+    every, expected, span = _load(request, config, device)
     task = every[0]
     # A model that cannot be opened should not leave a used folder; a model that is no longer needed is not opened.
     model = (
@@ -93,8 +94,8 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
             run.write_text(TASKS, "".join(one.model_dump_json() + "\n" for one in every))
         if model is None and request.backbone is not None:
             model = open_backbone(request.backbone, config)
-        if len(every) > 1:
-            return _for_sets(run, every, request, config, backend, strategy, expected)
+        if len(every) > 1 or span is not None:
+            return _for_sets(run, every, request, config, backend, strategy, expected, span)
         session = SearchSession(
             run,
             task,
@@ -119,19 +120,32 @@ def _for_sets(
     backend: str,
     strategy: search.Strategy,
     expected: clock.TimeEstimate,
+    span: SizeRange | None,
 ) -> dict[str, Any]:
-    """The summary of a search for each of several sets of inputs."""
+    """The summary of a search for each of several sets of inputs, or for each measured point of a range."""
     sessions = sets.sessions(run, every, backend, config, request.library, request.baselines)
     sessions[0].expected = expected
-    result = sets.run(sessions, strategy, request.quiet)
-    return finish(sessions, result.winners, result.groups, request.strategy, None)
+    if span is None:
+        result = sets.run(sessions, strategy, request.quiet)
+        return finish(sessions, result.winners, result.groups, request.strategy, None)
+    result = sets.run(
+        sessions, strategy, request.quiet, lambda n, part: span.parts(n, part, backend)
+    )
+    return finish(sessions, result.winners, result.groups, request.strategy, None, span.summary())
 
 
 def _load(
     request: OptimizeRequest, config: Config, device: Device
-) -> tuple[list[Task], clock.TimeEstimate]:
-    """The tasks, one for each set of inputs, and the estimate of the command's time."""
+) -> tuple[list[Task], clock.TimeEstimate, SizeRange | None]:
+    """The tasks, one for each set of inputs or measured point of a range, and the estimate of the command's time."""
     began = time.monotonic()
+    if request.dynamic:
+        span = ranges.load(request, config, device)
+        return (
+            list(span.tasks),
+            _expected(time.monotonic() - began, request, config, len(span.tasks)),
+            span,
+        )
     task = tasks.load(
         request.spec,
         inputs=request.inputs,
@@ -144,14 +158,20 @@ def _load(
     )
     load_s = time.monotonic() - began
     every = sets.load(request.also, task, request.spec, config)
-    expected = clock.at_start(
+    return every, _expected(load_s, request, config, len(every)), None
+
+
+def _expected(
+    load_s: float, request: OptimizeRequest, config: Config, number: int
+) -> clock.TimeEstimate:
+    """The estimate of the command's time for so many sets of inputs."""
+    return clock.at_start(
         load_s,
-        sets.budget_s(config, len(every)),
+        sets.budget_s(config, number),
         config.judge,
         len(set(request.baselines) - {"eager"}),
-        len(every),
+        number,
     )
-    return every, expected
 
 
 def _where(request: OptimizeRequest) -> tuple[Device, str]:
@@ -229,6 +249,13 @@ def check(request: OptimizeRequest) -> None:
         raise UsageError(
             "`--train` composes kernels, and no language model writes a backward",
             "drop the language model",
+        )
+    if request.dynamic and (request.also or request.backbone is not None or request.train):
+        other = "--train" if request.train else "--extra-input"
+        other = "a language model" if request.backbone is not None else other
+        raise UsageError(
+            f"`--dynamic` does not go with {other}",
+            "make a drop-in for the range, and another with the rest",
         )
     if request.also and request.backbone is not None:
         problem = "`--extra-input` joins kernels in one drop-in, which only the composer's can be"

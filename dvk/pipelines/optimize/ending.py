@@ -27,13 +27,14 @@ def finish(
     groups: Sequence[Sequence[str]],
     strategy: str,
     backbone: str | None,
+    dynamic: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write everything; return the summary. Its headline is the first set of inputs with something faster.
 
     Args:
-        sessions: a search for each set of inputs.
-        winners: for each, the turn that confirmed the drop-in, or refuted the best candidate; None if there was none.
+        winners: for each session, the turn that confirmed the drop-in, or refuted the best candidate; None if there was none.
         groups: for each, the fusions, a line a kernel.
+        dynamic: the range of sizes that the drop-in serves, if any.
     """
     faster = [
         winner is not None and winner.verdict is not None and winner.verdict.faster
@@ -50,27 +51,27 @@ def finish(
     run = session.run
     candidate = winner.candidate if winner is not None and faster[lead] else None
     files = _files(session, winner, candidate)
-    turns = [turn for s in sessions for turn in s.turns]
     subject = TaskContext(session.task, session.captured, session.backend)
     if candidate is not None and len(sessions) == 1:
         outcomes[lead]["skills"] = credit.credited(subject, session.skills, candidate)
     labels = [label(s.task) for s in sessions]
     interrupted = any(s.interrupted for s in sessions)
-    names = [] if interrupted else blocks.names(session.captured)
     # A text for several sets of inputs has several fusions.
     fused = winner if faster[lead] and len(sessions) == 1 else None
+    turns = [turn for s in sessions for turn in s.turns]
     summary = {
         **outcomes[lead],
         "num_candidates": len(optimize_summary.programs(turns)),
         **files,
         "groups": list(groups[lead]),
-        "blocks": blocks.rows(subject, fused, _times(session, names)),
+        "blocks": blocks.rows(subject, fused, _times(session, interrupted)),
         "strategy": strategy,
         "backbone": backbone,
         "cost": optimize_summary.cost(turns, episodes[lead], session.backbone),
         "proposers": optimize_summary.proposers(turns),
         "arms": credit.arms(turns),
         "winner": portfolio.winner(winner, faster[lead]),
+        "dynamic": dynamic,
         **_facts(sessions[0], session),
         "shapes": [_row(n, labels, outcomes[n], winners[n], groups) for n in range(len(sessions))],
     }
@@ -169,8 +170,9 @@ def _unproven(session: SearchSession, winner: Turn | None) -> str | None:
     return str(session.run.write_text(UNPROVEN, said + best.source))
 
 
-def _times(session: SearchSession, names: Sequence[str]) -> dict[str, float]:
+def _times(session: SearchSession, interrupted: bool) -> dict[str, float]:
     """Times of an eager call by block; empty if that was interrupted: the search's own findings matter more."""
+    names = [] if interrupted else blocks.names(session.captured)
     if not names:
         return {}
     try:

@@ -14,6 +14,8 @@ class OptimizeRequest:
     inputs: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     """Other sets of inputs, see `dvk.tasks.extra_inputs`."""
+    dynamic: tuple[str, ...] = ()
+    """Inputs with ranges of sizes, see `dvk.tasks.dynamic`."""
     init: tuple[str, ...] = ()
     eval_mode: bool = False
     train: bool = False

@@ -5,8 +5,9 @@ A drop-in's text says which set runs what, so if a part of it fails, the rest is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dvk import tasks
@@ -119,7 +120,20 @@ def sessions(
     return made
 
 
-def run(sessions: Sequence[SearchSession], strategy: Strategy, quiet: bool) -> SetsResult:
+Expand = Callable[[int, Part], list[Part]]
+"""The parts that a set's best becomes in the common drop-in, by the set's number.
+
+Raises:
+    CannotCompose: it can become none.
+"""
+
+
+def run(
+    sessions: Sequence[SearchSession],
+    strategy: Strategy,
+    quiet: bool,
+    expand: Expand = lambda number, part: [part],
+) -> SetsResult:
     """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and continues with the results so far."""
     for session in sessions:
         with session.court, _live(session, quiet, label(session.task)) as live:
@@ -129,7 +143,7 @@ def run(sessions: Sequence[SearchSession], strategy: Strategy, quiet: bool) -> S
         if session.interrupted:
             break
     with _live(sessions[0], quiet, "all sets of inputs") as live:
-        return _confirmed(sessions, live)
+        return _confirmed(sessions, live, expand)
 
 
 def _live(session: SearchSession, quiet: bool, whom: str) -> SearchView:
@@ -141,14 +155,15 @@ def _live(session: SearchSession, quiet: bool, whom: str) -> SearchView:
     )
 
 
-def _confirmed(sessions: Sequence[SearchSession], live: SearchView) -> SetsResult:
+def _confirmed(sessions: Sequence[SearchSession], live: SearchView, expand: Expand) -> SetsResult:
     """The drop-in of each set's best that holds for every set it has a program for: a failing part is replaced by the set's next candidate,
     and, when as many drop-ins were judged as a set may have candidates, by the original."""
-    choices = [_composed(session) for session in sessions]
+    choices = [_composed(session, partial(expand, n)) for n, session in enumerate(sessions)]
     judged, most = 0, NUM_CONFIRMED - 1 + sum(map(bool, choices))
     while any(choices):
         chosen = {number: one[0] for number, one in enumerate(choices) if one}
-        parts = [part for _, part in chosen.values()]
+        parts = [part for _, mine in chosen.values() for part in mine]
+        owners = [number for number, (_, mine) in chosen.items() for _ in mine]
         try:
             skills = dict.fromkeys(
                 name for candidate, _ in chosen.values() for name in candidate.skills
@@ -178,21 +193,29 @@ def _confirmed(sessions: Sequence[SearchSession], live: SearchView) -> SetsResul
             ]
             return SetsResult(
                 winners,
-                _groups(len(sessions), dict(zip(chosen, distinct(parts, sessions[0].backend)))),
+                _groups(len(sessions), dict(zip(owners, distinct(parts, sessions[0].backend)))),
             )
         for number in fallen:
             choices[number] = choices[number][1:] if judged < NUM_CONFIRMED else []
     return SetsResult([session.refuted for session in sessions], [[] for _ in sessions])
 
 
-def _composed(session: SearchSession) -> list[tuple[Candidate, Part]]:
+def _composed(
+    session: SearchSession, expand: Callable[[Part], list[Part]]
+) -> list[tuple[Candidate, list[Part]]]:
     """The candidates worth confirming that can be joined with others, the fastest first."""
     made = [
         (turn.candidate, session.part(turn.candidate))
         for turn in session.promising
         if turn.candidate is not None
     ]
-    composed = [(candidate, part) for candidate, part in made if part is not None]
+    composed = []
+    for candidate, part in made:
+        try:
+            composed += [(candidate, expand(part))] if part is not None else []
+        except CannotCompose as error:
+            session.reason = f"one program cannot serve other sizes: {error}"
+            made = []
     if made and not composed:
         session.reason = "what was found was not written by the composer, and cannot be joined with others in one drop-in"
     return composed

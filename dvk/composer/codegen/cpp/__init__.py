@@ -17,6 +17,7 @@ from dvk.composer.codegen.cpp.scalar import prelude
 from dvk.composer.codegen.cpp.vectors import widths
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.cpp import CppForm, CppLoops, CppSchedule, Parallel
+from dvk.composer.ir.symint import as_cpp
 from dvk.target import DEFAULT, Cpu, Target
 
 FLAGS = (
@@ -104,7 +105,8 @@ def render(kernel: Kernel, schedule: CppSchedule, inplace: dict[int, int] | None
     """
     schedule.require_family(kernel.family)
     assert isinstance(schedule, CppForm), "every C++ schedule is of one of the three forms"
-    return KernelWriter(as_bits(kernel), schedule, inplace or {}).function()
+    with as_cpp():
+        return KernelWriter(as_bits(kernel), schedule, inplace or {}).function()
 
 
 def runtime(before: str) -> str:

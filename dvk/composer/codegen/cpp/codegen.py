@@ -13,6 +13,9 @@ from dvk.composer.ir.schedules.cpp import CPP, CppLoops, CppSchedule
 from dvk.composer.rewrites import huge_pages
 from dvk.target import DEFAULT, Target
 
+CDIV = "static inline long cdiv(long a, long b) { return (a + b - 1) / b; }\n"
+"""Divide and round up: `ir.symint` writes it for the number of slices of a size that is known at run time."""
+
 
 class Cpp(Codegen):
     """See the module."""
@@ -32,9 +35,8 @@ class Cpp(Codegen):
         self, kernel: Kernel, schedule: Schedule, inputs: Sequence[str], outputs: Sequence[str]
     ) -> list[str]:
         """A ctypes call with raw addresses."""
-        return [
-            f"_dvk_{kernel.name}({', '.join(f'{name}.data_ptr()' for name in (*inputs, *outputs))})"
-        ]
+        given = [f"{name}.data_ptr()" for name in (*inputs, *outputs)] + kernel.size_arguments
+        return [f"_dvk_{kernel.name}({', '.join(given)})"]
 
     def module(self, every: KernelSet) -> ModuleText:
         texts = [
@@ -56,7 +58,10 @@ class Cpp(Codegen):
                 for name, layer in every.recurrences.items()
             },
         }
-        return _library(addresses, shared, "\n\n".join(texts))
+        if any("cdiv(" in text for text in texts):
+            shared += CDIV
+        counts = {k.name: len(k.size_arguments) for k in every.kernels if k.size_arguments}
+        return _library(addresses, counts, shared, "\n\n".join(texts))
 
     def recipes_of(self, kernel: Kernel, schedule: Schedule) -> set[str]:
         if kernel.family not in ("row", "column"):
@@ -65,11 +70,14 @@ class Cpp(Codegen):
         return {"vectorize", "split_reduction" if inner else "looped_row"}
 
 
-def _library(functions: Mapping[str, int], prelude: str, source: str) -> ModuleText:
+def _library(
+    functions: Mapping[str, int], sizes: Mapping[str, int], prelude: str, source: str
+) -> ModuleText:
     """Text that holds the C++ source, and the lines that load its functions.
 
     Args:
         functions: name → number of addresses that it takes.
+        sizes: name → number of sizes that follow them, if any.
     """
     if not functions:
         return ModuleText("")
@@ -79,8 +87,11 @@ def _library(functions: Mapping[str, int], prelude: str, source: str) -> ModuleT
     )
     load = [f"global {', '.join(names)}", *cpp.LOAD]
     for variable, name in names.items():
+        types = f"[ctypes.c_void_p] * {functions[name]}"
+        if name in sizes:
+            types += f" + [ctypes.c_long] * {sizes[name]}"
         load += [
             f"{variable} = library.{name}",
-            f"{variable}.argtypes, {variable}.restype = [ctypes.c_void_p] * {functions[name]}, None",
+            f"{variable}.argtypes, {variable}.restype = {types}, None",
         ]
     return ModuleText(text, cpp.runtime(prelude), load)

@@ -46,9 +46,11 @@ def ahead(writer: CppWriter, needed: list[Instr]) -> list[Instr]:
     ]
 
 
-def flat_kernel(writer: CppWriter, parallel: bool) -> None:
+def flat_kernel(writer: CppWriter) -> None:
     """Write a pointwise kernel as one vector loop over all elements, with each element's indices divided out."""
-    writer.put(f"#pragma omp {'parallel for ' if parallel else ''}simd")
+    threads = writer.threads()
+    shared = "" if threads is None else "parallel for "
+    writer.put(f"#pragma omp {shared}simd {threads or ''}".rstrip())
     writer.open(f"for (long t = 0; t < {writer.k.num_rows!r}; ++t)")
     writer.decompose("t", list(writer.k.rows))
     for instr in writer.k.instrs:

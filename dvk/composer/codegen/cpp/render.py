@@ -17,7 +17,7 @@ from dvk.composer.codegen.cpp.pooling import window_pass
 from dvk.composer.codegen.cpp.rows import accumulate, clause, constant_reduce, one_pass, open_loop
 from dvk.composer.codegen.cpp.scalar import REGISTER, identity, may_be_nan
 from dvk.composer.codegen.cpp.scan import scan_kernel
-from dvk.composer.codegen.cpp.writer import SERIAL_BELOW, CppWriter, declare_first, ref_of
+from dvk.composer.codegen.cpp.writer import CppWriter, declare_first, ref_of
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel, Store
 from dvk.composer.ir.schedules.cpp import CppDirect, CppForm, CppProduct
@@ -41,7 +41,7 @@ class KernelWriter(CppWriter):
         elif self.rows:
             self._row_kernel()
         elif self.loops.form == "flat":
-            flat_kernel(self, self._total() >= SERIAL_BELOW and self.loops.parallel != "serial")
+            flat_kernel(self)
         else:
             self._lane_kernel()
         self.close()

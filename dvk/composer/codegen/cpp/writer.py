@@ -21,6 +21,7 @@ from dvk.composer.codegen.cpp.scalar import (
     scalar_expression,
     stored,
 )
+from dvk.composer.ir import symint
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Argument, Bound, Instr, Kernel, Ref, Store, nowhere
 from dvk.composer.ir.nodes import FLOATS
@@ -91,6 +92,7 @@ class CppWriter(CSource):
             f"{STORAGE[b.dtype]}* {'' if n in self.inplace else '__restrict '}o{n}"
             for n, b in enumerate(k.outputs)
         ]
+        params += [f"long {name}" for name in k.size_arguments]
         return ", ".join(params)
 
     def signature(self) -> None:
@@ -100,8 +102,14 @@ class CppWriter(CSource):
             self.put('__attribute__((target("prefer-vector-width=256")))')
         self.open(f'extern "C" void {self.k.name}({self.params()})')
 
-    def _total(self) -> int:
-        return self.k.num_rows * self.k.row_length
+    def threads(self) -> str | None:
+        """The clause under which threads share a loop: empty if always, None if never, by the number of elements."""
+        total = self.k.num_rows * self.k.row_length
+        if self.schedule.parallel == "serial":
+            return None
+        if symint.arguments([total]):
+            return f"if({total!r} >= {SERIAL_BELOW})"
+        return "" if total >= SERIAL_BELOW else None
 
     def whole_lane(self, lane: Var) -> bool:
         """Write the kernel without slices of the lane, if the dialect does so; returns whether it did."""
@@ -118,8 +126,9 @@ class CppWriter(CSource):
 
     def parallel_for(self, name: str, tasks: int, clauses: str = "") -> None:
         """Open a loop with iterations shared by threads, unless there is too little work."""
-        if tasks > 1 and self._total() >= SERIAL_BELOW and self.schedule.parallel != "serial":
-            self.put(f"#pragma omp parallel for schedule(static) {clauses}".rstrip())
+        threads = self.threads()
+        if tasks > 1 and threads is not None:
+            self.put(f"#pragma omp parallel for schedule(static) {threads} {clauses}".rstrip())
         self.open(f"for (long {name} = 0; {name} < {tasks!r}; ++{name})")
 
     def open_row(self, lane: Var, clauses: str) -> int:
