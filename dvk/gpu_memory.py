@@ -26,12 +26,22 @@ UNREPORTED_BYTES = 40 << 30
 """Assumed free memory of a GPU that does not report it."""
 WAIT_S = 3600.0
 """Added to the wall clock of a child that may wait for memory; its steps have clocks of their parent's."""
-PATIENCE_S = 30.0
-"""Time after which a reservation that waits lets no other work start before it."""
+PATIENCE_S = 10.0
+"""Time after which whatever waits for room has a GPU kept free for it."""
 LOOK_S = 5.0
 """Longest time between two looks of something that waits for room: patience ends without an event."""
 FRESH_S = 60.0
 """Time for which the free memory that was read is believed, while nothing is granted."""
+
+
+@dataclass
+class Waiting:
+    """Something that was refused room, and waits."""
+
+    since: float
+    """On time.monotonic's clock."""
+    gpu: int | None = None
+    """The GPU that is kept free for it, since it has waited for `PATIENCE_S`: nothing else starts there."""
 
 
 @dataclass(eq=False)
@@ -62,7 +72,7 @@ class GpuMemory:
         free: returns the free bytes of each GPU; read while nothing is granted.
 
     Attributes:
-        changed: lock of all methods but `reserve` and `reclaim`; notified when something is given back.
+        changed: lock of all methods but `reserve`, `forget` and `reclaim`; notified when something is given back.
     """
 
     def __init__(self, free: Callable[[], Sequence[int]] | None = None):
@@ -71,8 +81,8 @@ class GpuMemory:
         self._looked = float("-inf")
         self._seen: str | None = None
         self._grants: list[Grant] = []
-        self._reservations: list[float] = []
-        """Since when each waits, on time.monotonic's clock."""
+        self._waiting: dict[object, Waiting] = {}
+        """Those that were refused, the first first."""
         self.changed = threading.Condition()
 
     @contextmanager
@@ -82,10 +92,13 @@ class GpuMemory:
         Args:
             gpu: the one that is meant; None: any.
         """
-        with self.changed:
-            grant = self.place(need, gpu)
-            if grant is None and self._capacity:
-                grant = self._wait(need, gpu)
+        who = object()
+        try:
+            with self.changed:
+                while (grant := self.place(need, gpu, who)) is None and self._capacity:
+                    self.changed.wait(LOOK_S)
+        finally:
+            self.forget(who)
         try:
             if grant is not None:
                 grant.evict()
@@ -95,32 +108,17 @@ class GpuMemory:
                 with self.changed:
                     self.release(grant)
 
-    def _wait(self, need: int | None, gpu: int | None) -> Grant:
-        since = time.monotonic()
-        self._reservations.append(since)
-        try:
-            while (grant := self.place(need, gpu, since)) is None:
-                self.changed.wait(LOOK_S)
-            return grant
-        finally:
-            self._reservations.remove(since)
-            self.changed.notify_all()
-
     def place(
-        self, need: int | None, gpu: int | None = None, since: float | None = None
+        self, need: int | None, gpu: int | None = None, who: object | None = None
     ) -> Grant | None:
         """Return a grant on the GPU with the fewest holders at work that has room; None if there is none now.
 
         Args:
             need: bytes; None: all of a GPU without holders at work. More than a GPU has counts as all of it.
             gpu: the one that is meant; None: any.
-            since: when a reservation began to wait.
+            who: will ask again if it is refused; after `PATIENCE_S` a GPU is kept free for it, until it gets room or is forgotten.
         """
-        self._look()
-        if self._must_yield(since):
-            return None
-        asked = range(len(self._capacity)) if gpu is None else [gpu]
-        fits = [one for one in asked if self._fits(one, need)]
+        fits = self._with_room(need, gpu, who)
         if not fits:
             return None
         chosen = min(
@@ -134,11 +132,26 @@ class GpuMemory:
         grant = Grant(chosen, self._capacity[chosen] if need is None else need)
         self._evict(grant)
         self._grants.append(grant)
+        self._waiting.pop(who, None)
         return grant
 
-    def resize(self, grant: Grant, need: int | None) -> bool:
-        """Have an idle holder work again with other bytes on its GPU, if there is room without closing others."""
-        if self._must_yield(None):
+    def note(self, need: int | None, who: object) -> None:
+        """Note that `who` waits while other work goes first: if there is no room for it now, it counts as refused."""
+        self._with_room(need, None, who)
+
+    def forget(self, who: object) -> None:
+        """Something waits no longer."""
+        with self.changed:
+            if self._waiting.pop(who, None) is not None:
+                self.changed.notify_all()
+
+    def has_priority(self, who: object) -> bool:
+        """Whether a GPU is kept free for it."""
+        return who in self._waiting and self._waiting[who].gpu is not None
+
+    def resize(self, grant: Grant, need: int | None, who: object | None = None) -> bool:
+        """Have an idle holder work again with other bytes on its GPU, if there is room without closing others; `who`: as for `place`."""
+        if grant.gpu in self._kept_free(who):
             return False
         others = [one for one in self._grants if one.gpu == grant.gpu and one is not grant]
         left = self._capacity[grant.gpu] - sum(one.num_bytes for one in others)
@@ -179,20 +192,40 @@ class GpuMemory:
             return
         self._capacity, self._looked, self._seen = tuple(self._free()), time.monotonic(), seen
 
-    def _must_yield(self, since: float | None) -> bool:
-        """Whether a reservation that is not this one has waited for long."""
-        first = min(self._reservations, default=None)
-        return first not in (None, since) and time.monotonic() - (first or 0.0) > PATIENCE_S
+    def _kept_free(self, who: object | None) -> set[int]:
+        """Return the GPUs that are kept free for others than this one."""
+        return {
+            one.gpu for name, one in self._waiting.items() if name != who and one.gpu is not None
+        }
+
+    def _with_room(self, need: int | None, gpu: int | None, who: object | None) -> list[int]:
+        """Return the GPUs that have room; refuse `who` if there are none."""
+        self._look()
+        asked = list(range(len(self._capacity))) if gpu is None else [gpu]
+        kept = self._kept_free(who)
+        fits = [one for one in asked if one not in kept and self._fits(one, need)]
+        if not fits and who is not None and self._capacity:
+            self._refuse(who, asked)
+        return fits
+
+    def _refuse(self, who: object, asked: Sequence[int]) -> None:
+        """Have it wait; after `PATIENCE_S` keep the GPU free for it on which the least is at work, if no other waits for that one."""
+        now = time.monotonic()
+        waiting = self._waiting.setdefault(who, Waiting(now))
+        open_to = [one for one in asked if one not in self._kept_free(who)]
+        if waiting.gpu is None and open_to and now - waiting.since >= PATIENCE_S:
+            waiting.gpu = min(open_to, key=self._bytes_at_work)
+
+    def _bytes_at_work(self, gpu: int) -> int:
+        return sum(one.num_bytes for one in self._grants if one.gpu == gpu and one.close is None)
 
     def _room(self, gpu: int) -> int:
         return self._capacity[gpu] - sum(one.num_bytes for one in self._grants if one.gpu == gpu)
 
     def _fits(self, gpu: int, need: int | None) -> bool:
-        at_work = [one for one in self._grants if one.gpu == gpu and one.close is None]
-        if not at_work:
+        if not any(one.gpu == gpu and one.close is None for one in self._grants):
             return True
-        left = self._capacity[gpu] - sum(one.num_bytes for one in at_work)
-        return need is not None and need <= left
+        return need is not None and need <= self._capacity[gpu] - self._bytes_at_work(gpu)
 
     def _evict(self, grant: Grant) -> None:
         """Revoke idle grants of its GPU, the oldest first, until it has room."""

@@ -85,11 +85,12 @@ class OpenSessions:
         full = self._num_at_work + len(self._idle) >= min(self.workers, max(1, num_jobs))
         mine = [one for one in alike if one.task.id == asked.task.id]
         for one in [*reversed(mine), *(alike if full else ())]:
-            if one.grant is None or self._memory.resize(one.grant, need):
+            if one.grant is None or self._memory.resize(one.grant, need, self._name(job)):
                 self._idle.remove(one)
                 self._num_at_work += 1
+                self.forget(job)
                 return one
-        grant = None if need == 0 else self._memory.place(need)
+        grant = None if need == 0 else self._memory.place(need, who=self._name(job))
         if grant is None and need != 0:
             return None
         found = OpenSession(kind, asked.task, grant)
@@ -97,6 +98,23 @@ class OpenSessions:
             found.displaced.append(self._busy(self._idle.pop(0)))
         self._num_at_work += 1
         return found
+
+    def note_waiting(self, job: JudgeJob) -> None:
+        """Others go before the job; if there is no memory for it either, its wait for memory counts from now on."""
+        if job.judgement is not None and (need := self.need(job.judgement)):
+            self._memory.note(None if job.alone else need, self._name(job))
+
+    def has_priority(self, job: JudgeJob) -> bool:
+        """Whether a GPU is kept free for jobs of its task, which have waited for long."""
+        return self._memory.has_priority(self._name(job))
+
+    def forget(self, job: JudgeJob) -> None:
+        """No GPU needs to be kept free for it."""
+        self._memory.forget(self._name(job))
+
+    def _name(self, job: JudgeJob) -> tuple[int, str, bool]:
+        """Name of what waits for memory: a task of this queue, since any of its jobs may be the next."""
+        return id(self), job.group, job.alone
 
     def turn(self, session: OpenSession, task: Task, config: Config) -> Judge:
         """Return the session's judge, ready for the task. Not under the lock: it may wait for processes that end."""

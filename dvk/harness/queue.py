@@ -8,8 +8,8 @@
   children do the work.
 - Sessions: a worker keeps the task it holds, since a reference is built and its expected outputs computed once per session and task; others
   take the task with most jobs left per worker. Idle sessions stay until the queue is closed or their memory is needed.
-- Memory: a job starts if the owner of GPU memory grants what its task needs; meanwhile jobs of smaller tasks go on. One that runs out of
-  memory all the same is judged once more, alone on its GPU.
+- Memory: a job starts if the owner of GPU memory grants what its task needs; meanwhile jobs of smaller tasks go on, until it has waited for
+  long: then a GPU is kept free for it. One that runs out of memory all the same is judged once more, alone on its GPU.
 - Verdicts: each job carries the function that takes its verdict, so that streams (`submit`, `results`), lists (`map`) and servers
   (`add`) share one queue. Equal candidates of a stream or a list are judged once.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -37,8 +37,6 @@ from dvk.records import Candidate, Task, Verdict
 K = TypeVar("K")
 JOIN_S = 5.0
 """Longest wait at close for workers that still judge; they then end with their candidates."""
-PATIENCE_S = 60.0
-"""Time after which a job that lacks memory lets no other start before it."""
 
 
 class MemoryWasShort(Exception):
@@ -103,7 +101,7 @@ class JudgeQueue(Generic[K]):
         """
         with self._changed:
             self._open = False
-            self._waiting.remove(lambda job: True)
+            self._forget(lambda job: True)
             idle, threads = self._sessions.take_idle(), list(self._threads)
             self._changed.notify_all()
         ending = [threading.Thread(target=self._sessions.end, args=(one,)) for one in idle]
@@ -205,8 +203,12 @@ class JudgeQueue(Generic[K]):
     def drop(self, jobs: set[JudgeJob]) -> None:
         """Forget those of the jobs that are not started."""
         with self._changed:
-            self._waiting.remove(lambda job: job in jobs)
+            self._forget(lambda job: job in jobs)
             self._changed.notify_all()
+
+    def _forget(self, unwanted: Callable[[JudgeJob], bool]) -> None:
+        for job in self._waiting.remove(unwanted):
+            self._sessions.forget(job)
 
     def position(self, job: JudgeJob) -> int | None:
         """Return the number of jobs of its kind that are started before it; None once it is started."""
@@ -270,16 +272,17 @@ class JudgeQueue(Generic[K]):
             return None
 
     def _startable(self, last: str | None) -> tuple[JudgeJob, OpenSession | None] | None:
-        """Return the first job that can start, with its session; None while there is no memory for any."""
+        """Return the first job that can start, with its session; None while there is no memory for any. Those that a GPU is kept free
+        for come first: every other order may find other jobs that can start, for as long as there are any."""
         num_jobs = len(self._waiting) + sum(self._waiting.at_work.values())
-        for job in self._waiting.heads(last):
-            if job.judgement is None:
-                return job, None
-            if (session := self._sessions.take(job, num_jobs)) is not None:
+        heads = list(self._waiting.heads(last))
+        heads.sort(key=lambda job: not self._sessions.has_priority(job))
+        for number, job in enumerate(heads):
+            session = None
+            if job.judgement is None or (session := self._sessions.take(job, num_jobs)) is not None:
+                for other in heads[number + 1 :]:
+                    self._sessions.note_waiting(other)
                 return job, session
-            job.refused_at = job.refused_at or time.monotonic()
-            if time.monotonic() - job.refused_at > PATIENCE_S:
-                return None
         return None
 
     def _prepare(self, job: JudgeJob) -> None:

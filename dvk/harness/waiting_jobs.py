@@ -46,8 +46,6 @@ class JudgeJob:
     once: SingleFlight[Verdict] = field(default_factory=SingleFlight)
     alone: bool = False
     """Memory was short: it is judged once more, with nothing else on its GPU."""
-    refused_at: float | None = None
-    """Since when there is no memory for it, on time.monotonic's clock."""
     number: int = field(default_factory=lambda: next(_numbers))
 
     @property
@@ -87,12 +85,14 @@ class WaitingJobs:
         if not waiting:
             del self._groups[job.group]
 
-    def remove(self, unwanted: Callable[[JudgeJob], bool]) -> None:
-        """Remove jobs wherever they stand."""
+    def remove(self, unwanted: Callable[[JudgeJob], bool]) -> list[JudgeJob]:
+        """Remove jobs wherever they stand, and return them."""
+        removed = [job for jobs in self._groups.values() for _, job in jobs if unwanted(job)]
         for jobs in self._groups.values():
             jobs[:] = [entry for entry in jobs if not unwanted(entry[1])]
             heapq.heapify(jobs)
         self._groups = {group: jobs for group, jobs in self._groups.items() if jobs}
+        return removed
 
     def heads(self, last: str | None) -> Iterator[JudgeJob]:
         """Yield the first job of each group, in the order in which a worker should try them: of its last task, then of the task with most

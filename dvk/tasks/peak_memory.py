@@ -32,14 +32,17 @@ class TookLong(Exception):
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of all tensors that are alive, views once with what they view.
 
+    Args:
+        limit_s: seconds after which an operator raises `TookLong`.
+
     Attributes:
         now, most: bytes, at present and at the most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
         super().__init__()
         self.now = self.most = 0
-        self._end = time.monotonic() + LIMIT_S
+        self._end = time.monotonic() + limit_s
         self._holders: dict[int, tuple[int, int]] = {}
         """Storage → its bytes, and the number of tensors on it."""
         self._seen: set[int] = set()

@@ -109,6 +109,7 @@ def test_a_reservation_waits_and_a_machine_without_gpus_has_none() -> None:
 
 def test_a_reservation_that_has_waited_for_long_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(gpu_memory, "LOOK_S", 0.05)
     memory, got = GpuMemory(lambda: (10 * GIB,)), threading.Event()
 
     def reserve() -> None:
@@ -121,7 +122,7 @@ def test_a_reservation_that_has_waited_for_long_goes_first(monkeypatch: pytest.M
         memory.rest(idle, lambda: None)
     thread = threading.Thread(target=reserve, daemon=True)
     thread.start()
-    time.sleep(0.3)
+    time.sleep(0.4)
     with memory.changed:
         assert memory.place(1) is None and not memory.resize(idle, 2 * GIB)
         memory.release(small)
@@ -129,6 +130,28 @@ def test_a_reservation_that_has_waited_for_long_goes_first(monkeypatch: pytest.M
     thread.join(5)
     with memory.changed:
         assert memory.place(1) is not None
+
+
+def test_a_gpu_is_kept_free_for_who_has_waited_for_long_and_the_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_memory, "PATIENCE_S", 0.0)
+    memory = GpuMemory(lambda: (60 * GIB, 60 * GIB, 60 * GIB))
+    with memory.changed:
+        held = [memory.place(size * GIB) for size in (30, 40, 50)]
+        assert memory.place(55 * GIB, who="large") is None and memory.has_priority("large")
+        assert memory.place(5 * GIB, 0) is None, "the GPU with the least at work is kept free"
+        other = memory.place(5 * GIB)
+        assert other is not None and other.gpu == 1, "work goes on elsewhere"
+        assert memory.place(None, who="empty") is None, "a second one waits for another GPU"
+        assert memory.place(1, 1) is None and memory.place(1, 2) is not None
+        assert held[0] is not None
+        memory.release(held[0])
+        assert (large := memory.place(55 * GIB, who="large")) is not None and large.gpu == 0
+        assert memory.place(5 * GIB, 0) is not None, "it is not kept free any longer"
+    memory.forget("empty")
+    with memory.changed:
+        assert memory.place(1, 1) is not None
 
 
 def test_an_error_for_lack_of_memory_has_three_lines() -> None:
@@ -237,6 +260,32 @@ def test_a_task_that_takes_more_than_estimated_is_judged_alone_before_it_counts(
         assert "tried again alone" in str(found[n].error) and "Process 11" not in str(
             found[n].error
         )
+
+
+def test_a_large_job_starts_while_small_ones_go_on(
+    gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every worker's last task has jobs all the time, as in an evaluation whose searches submit one batch after the other."""
+    monkeypatch.setattr(gpu_memory, "PATIENCE_S", 0.1)
+    small = [sized(f"small {n}", 2) for n in range(4)]
+    large = sized("large", 6)
+    free = bytes_to_judge(large)
+    table = Table(free, free, takes={one.id: 0 for one in (*small, large)})
+    monkeypatch.setattr(open_sessions, "open_session", table.open)
+    several = {one.id: one for one in small}
+    waiting = {name: iter(jobs(one, each=400)) for name, one in several.items()}
+    start = [(large.id, jobs(large, each=1)[0])]
+    start += [(name, next(waiting[name])) for _ in range(6) for name in several]
+    with JudgeQueue[str](4, QUICK, memory=table.memory) as queue:
+        for name, job in reversed(start):
+            queue.submit(name, *job)
+        end, started = time.monotonic() + 3, False
+        while not started and time.monotonic() < end:
+            for name, _ in queue.results(wait=True):
+                started = started or name == large.id
+                if name != large.id:
+                    queue.submit(name, *next(waiting[name]))
+    assert started, "it waits for as long as there are small ones"
 
 
 def test_closing_wakes_workers_that_wait_for_memory(
