@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dvk.harness.checking.norms import row_norms
 from dvk.harness.checking.tolerance import NONE, Errors
 
 CHUNK = 1 << 18
@@ -286,10 +287,7 @@ def scales(reference: torch.Tensor) -> tuple[torch.Tensor, float, bool]:
     length = row_length(elements.shape)
 
     def sizes(of: torch.Tensor) -> torch.Tensor:
-        return (
-            torch.linalg.vector_norm(of.reshape(-1, length), dim=1, dtype=torch.float64)
-            / length**0.5
-        )
+        return row_norms(of.reshape(-1, length)) / length**0.5
 
     by_row = sizes(elements)
     # Much quicker than a check of every element.

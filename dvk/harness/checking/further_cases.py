@@ -91,7 +91,7 @@ class Further:
         domain = self.reference.domain(draw)
         if domain.demanding or domain.decisions >= MANY_DECISIONS:
             raise UnfitInputs("the reference takes probabilities or indices, or decides by values")
-        answer, base = self.reference.try_inputs(draw), self.base(False)
+        answer, base = self.reference.try_inputs(draw, False), self.base(False)
         if answer is None or answer.spec_text != base.spec_text:
             raise UnfitInputs("the reference raises there, or returns another structure")
         expected = self.calibration.agreed(
@@ -115,8 +115,8 @@ class Further:
         """
         draw = self.drawing.drawn(key)[0]
         usual, answer = (
-            self.reference.try_inputs(replace(draw, other_mode=False)),
-            self.reference.try_inputs(draw),
+            self.reference.try_inputs(replace(draw, other_mode=False), False),
+            self.reference.try_inputs(draw, False),
         )
         if usual is None or answer is None or _same(usual, answer):
             raise UnfitInputs("no other mode, or none that makes a difference")

@@ -31,6 +31,8 @@ class Domain:
     """Floating values become integers that index."""
     decisions: int = 0
     """Number of tensor values read in Python."""
+    indexed: bool = False
+    """Some operator takes indices."""
 
     @property
     def demanding(self) -> bool:
@@ -49,7 +51,8 @@ class DomainMode(TorchDispatchMode):
     @property
     def domain(self) -> Domain:
         """Return the observed requirements."""
-        return Domain(self._probabilities, self._indexed and self._converted, self._decisions)
+        converted = self._indexed and self._converted
+        return Domain(self._probabilities, converted, self._decisions, self._indexed)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -27,6 +27,7 @@ import torch
 
 from dvk.harness.checking.compare import row_length
 from dvk.harness.checking.input_domains import Domain
+from dvk.harness.checking.norms import root_mean_square
 
 NATIVE = "native"
 STRAYS = "strays"
@@ -116,20 +117,43 @@ def derive(
         or (kind == "unit" and family not in WITHIN_UNIT)
     ):
         return tensor
-    wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     positive = cautious or kind == "unit" if family == STRAYS else kind != "signed"
+    if family in _PLACES:
+        return _in_few_places(family, tensor, positive, kind == "unit", generator)
+    wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     made = _MAKERS[family](wide, positive, tensor.dtype, generator)
     if kind == "unit":
         made = made.clamp(max=1.0)
     if _symmetric(tensor):
         made = made.triu() + made.triu(1).mT
-    zeros = tensor == 0
-    if float(zeros.float().mean()) > 0.01:
-        made = made.masked_fill(zeros, 0.0)
+    if _has_zeros(tensor):
+        made = made.masked_fill(tensor == 0, 0.0)
     # Values only: the candidate may be written for the strides.
+    return _laid_out(tensor, made)
+
+
+def _in_few_places(
+    family: str, tensor: torch.Tensor, positive: bool, unit: bool, generator: torch.Generator
+) -> torch.Tensor:
+    """Return a copy with other values in a few places. Timed draws have such values, too, so nothing else of the tensor's size is made."""
+    places, values = _PLACES[family](tensor, positive, generator)
+    made, index = _laid_out(tensor, tensor), torch.unravel_index(places, tensor.shape)
+    values = (values.clamp(max=1.0) if unit else values).to(tensor.dtype)
+    if _has_zeros(tensor):
+        values = values.masked_fill(tensor[index] == 0, 0.0)
+    made[index] = values
+    return _laid_out(tensor, made.triu() + made.triu(1).mT) if _symmetric(tensor) else made
+
+
+def _has_zeros(tensor: torch.Tensor) -> bool:
+    """Whether it is sparse: zeros are more than chance."""
+    return tensor.numel() - int(torch.count_nonzero(tensor)) > 0.01 * tensor.numel()
+
+
+def _laid_out(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    ).copy_(made)
+        like.shape, like.stride(), dtype=like.dtype, device=like.device
+    ).copy_(values)
 
 
 Maker = Callable[[torch.Tensor, bool, torch.dtype, torch.Generator], torch.Tensor]
@@ -138,7 +162,7 @@ Maker = Callable[[torch.Tensor, bool, torch.dtype, torch.Generator], torch.Tenso
 def _zero_mean(
     native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
 ) -> torch.Tensor:
-    return _normal(native, generator) * _rms(native)
+    return _normal(native, generator) * root_mean_square(native)
 
 
 def _integers(
@@ -180,7 +204,7 @@ def _heavy_tail(
         if not positive
         else torch.ones_like(chance[:, 1:])
     )
-    rms = _rms(native)
+    rms = root_mean_square(native)
     rows.scatter_(
         1, place, (sign * rms * _factor(rms, dtype) * (0.5 + chance[:, :1])).to(rows.dtype)
     )
@@ -193,73 +217,89 @@ def _constant_rows(
     rows = native.reshape(-1, row_length(native.shape)).clone()
     count = len(rows)
     chance = torch.rand((count, 1), device=rows.device, generator=generator)
-    value = torch.randn((count, 1), device=rows.device, generator=generator).to(rows.dtype) * _rms(
-        native
-    )
+    value = torch.randn((count, 1), device=rows.device, generator=generator).to(
+        rows.dtype
+    ) * root_mean_square(native)
     value = value.abs() if positive else value
     rows = torch.where(chance < 0.5, value.expand_as(rows), rows)
     rows = torch.where(chance < 0.25, torch.zeros_like(rows), rows)
     return rows.reshape(native.shape)
 
 
-def _strays(
-    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
-) -> torch.Tensor:
-    made = native.reshape(-1).clone()
+Places = Callable[[torch.Tensor, bool, torch.Generator], tuple[torch.Tensor, torch.Tensor]]
+"""Returns positions in row-major order, and the values there."""
 
+
+def _drawn(like: torch.Tensor, generator: torch.Generator) -> Callable[[int, int], torch.Tensor]:
     def drawn(high: int, count: int) -> torch.Tensor:
-        return torch.randint(0, high, (count,), device=made.device, generator=generator)
+        return torch.randint(0, high, (count,), device=like.device, generator=generator)
 
-    count = min(1 << int(drawn(MOST_STRAYS.bit_length(), 1)), max(1, made.numel() // 16))
-    rms = _rms(native)
+    return drawn
+
+
+def _number(tensor: torch.Tensor, drawn: Callable[[int, int], torch.Tensor]) -> int:
+    return min(1 << int(drawn(MOST_STRAYS.bit_length(), 1)), max(1, tensor.numel() // 16))
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype.itemsize >= 4 else torch.float32
+
+
+def _strays(
+    native: torch.Tensor, positive: bool, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = _drawn(native, generator)
+    count, rms = _number(native, drawn), root_mean_square(native)
     factors = torch.tensor(
-        [min(factor, _factor(rms, dtype)) for factor in STRAY_FACTORS],
-        dtype=made.dtype,
-        device=made.device,
+        [min(factor, _factor(rms, native.dtype)) for factor in STRAY_FACTORS],
+        dtype=_wide(native.dtype),
+        device=native.device,
     )
-    sign = torch.ones(count, device=made.device) if positive else 1.0 - 2 * drawn(2, count)
-    size = 0.5 + torch.rand((count,), device=made.device, generator=generator)
-    made[drawn(made.numel(), count)] = (rms * factors[drawn(len(factors), count)] * sign * size).to(
-        made.dtype
-    )
-    return made.reshape(native.shape)
+    sign = torch.ones(count, device=native.device) if positive else 1.0 - 2 * drawn(2, count)
+    size = 0.5 + torch.rand((count,), device=native.device, generator=generator)
+    places = drawn(native.numel(), count)
+    return places, rms * factors[drawn(len(factors), count)] * sign * size
 
 
 def _nan(
-    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
-) -> torch.Tensor:
+    native: torch.Tensor, positive: bool, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
     return _spoilt(native, [math.nan], generator)
 
 
 def _infinite(
-    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
-) -> torch.Tensor:
+    native: torch.Tensor, positive: bool, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
     return _spoilt(native, [math.inf] if positive else [math.inf, -math.inf], generator)
 
 
 def _huge(
-    native: torch.Tensor, positive: bool, dtype: torch.dtype, generator: torch.Generator
-) -> torch.Tensor:
-    most = torch.finfo(dtype).max
+    native: torch.Tensor, positive: bool, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    most = torch.finfo(native.dtype).max
     sizes = [most, most / 3, most**0.75, most**0.5 * 4]
     return _spoilt(native, sizes if positive else [*sizes, *[-size for size in sizes]], generator)
 
 
-def _spoilt(native: torch.Tensor, values: list[float], generator: torch.Generator) -> torch.Tensor:
+def _spoilt(
+    native: torch.Tensor, values: list[float], generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return some of the values in a few places, in one of four draws in a whole row."""
-    made = native.reshape(-1).clone()
+    drawn, length = _drawn(native, generator), row_length(native.shape)
+    of = torch.tensor(values, dtype=_wide(native.dtype), device=native.device)
+    places, chosen = [], []
+    if int(drawn(4, 1)) == 0 and native.numel() >= 4 * length:
+        row = int(drawn(native.numel() // length, 1))
+        places.append(torch.arange(row * length, (row + 1) * length, device=native.device))
+        chosen.append(of[drawn(len(of), 1)].expand(length))
+    count = _number(native, drawn)
+    places.append(drawn(native.numel(), count))
+    chosen.append(of[drawn(len(of), count)])
+    return torch.cat(places), torch.cat(chosen)
 
-    def drawn(high: int, count: int) -> torch.Tensor:
-        return torch.randint(0, high, (count,), device=made.device, generator=generator)
 
-    of = torch.tensor(values, dtype=made.dtype, device=made.device)
-    length = row_length(native.shape)
-    if int(drawn(4, 1)) == 0 and made.numel() >= 4 * length:
-        made.view(-1, length)[int(drawn(made.numel() // length, 1))] = of[drawn(len(of), 1)]
-    count = min(1 << int(drawn(MOST_STRAYS.bit_length(), 1)), max(1, made.numel() // 16))
-    made[drawn(made.numel(), count)] = of[drawn(len(of), count)]
-    return made.reshape(native.shape)
-
+_PLACES: dict[str, Places] = {STRAYS: _strays, "nan": _nan, "infinite": _infinite, "huge": _huge}
+"""Families that change a few places."""
 
 _MAKERS: dict[str, Maker] = {
     "zero_mean": _zero_mean,
@@ -268,19 +308,11 @@ _MAKERS: dict[str, Maker] = {
     "small": _small,
     "heavy_tail": _heavy_tail,
     "constant_rows": _constant_rows,
-    STRAYS: _strays,
-    "nan": _nan,
-    "infinite": _infinite,
-    "huge": _huge,
 }
 
 
 def _normal(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
-
-
-def _rms(tensor: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / tensor.numel() ** 0.5
 
 
 def _factor(size: float, dtype: torch.dtype) -> float:
@@ -289,12 +321,12 @@ def _factor(size: float, dtype: torch.dtype) -> float:
 
 def ordered(tensor: torch.Tensor, least: int = 8) -> bool:
     """Whether rows of at least `least` never fall and most rise: boundaries, times, cumulated sums. Constant rows are not in order."""
-    if (
-        tensor.dim() == 0
-        or tensor.shape[-1] < least
-        or not bool((tensor[..., 1:] >= tensor[..., :-1]).all())
-    ):
+    if tensor.dim() == 0 or tensor.shape[-1] < least or not tensor.numel():
         return False
+    first = tensor[(0,) * (tensor.dim() - 1)]  # decides nearly always
+    for rows in (first, tensor):
+        if not bool((rows[..., 1:] >= rows[..., :-1]).all()):
+            return False
     return float((tensor[..., -1] > tensor[..., 0]).float().mean()) > 0.5
 
 
@@ -310,10 +342,14 @@ def normalised_along(tensor: torch.Tensor) -> int | None:
     """Return the dimension, the last or the second, along which values sum to 1: probabilities."""
     slack = 1e-2 if tensor.dtype.itemsize < 4 else 1e-3
     for d in dict.fromkeys((tensor.dim() - 1, min(1, tensor.dim() - 1))):
-        if (
-            tensor.dim()
-            and tensor.shape[d] > 1
-            and bool(((tensor.sum(d, dtype=torch.float32) - 1).abs() < slack).all())
+        if not tensor.numel() or not tensor.dim() or tensor.shape[d] < 2:
+            continue
+        one = tensor[
+            (*[0] * d, slice(None), *[0] * (tensor.dim() - 1 - d))
+        ]  # decides nearly always
+        if all(
+            bool(((of.sum(along, dtype=torch.float32) - 1).abs() < slack).all())
+            for of, along in ((one, 0), (tensor, d))
         ):
             return d
     return None

@@ -7,10 +7,8 @@ broken; only a plain `run` lets exceptions through.
 from __future__ import annotations
 
 import copy
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +20,7 @@ from dvk.harness.checking.input_families import kind_of
 from dvk.harness.checking.input_usage import TensorUses, Use
 from dvk.harness.checking.nonfinite_spread import EarlyOverflow, Spread, Way, early
 from dvk.harness.checking.other_algorithms import Contexts
+from dvk.harness.checking.patience import patience
 from dvk.harness.checking.rounding_noise import (
     RoundingNoise,
     with_low_bits_cleared,
@@ -44,7 +43,7 @@ from dvk.harness.transport.lent_tensors import copied, layout_of, memory_of, val
 from dvk.tasks.trees import map_tensors, named_tensors
 
 PATIENCE_S = 20.0
-"""Arguments of one call with generated values."""
+"""Time of one call with generated values."""
 
 
 @dataclass
@@ -316,17 +315,27 @@ class Reference:
         put_buffers(self.model, self.initial(draw.weights))
         return trace.uses
 
-    def try_inputs(self, draw: InputDraw) -> Answer | None:
-        """Return its answer to a generated call, or None. On a GPU it is tried on a CPU first: a bad index kills the process there."""
+    def try_inputs(self, draw: InputDraw, other_arguments: bool = True) -> Answer | None:
+        """Return its answer to a generated call, or None.
+
+        On a GPU a call with other arguments than native ones, or of a module that takes indices, is tried on a CPU first: a bad index kills
+        the process there. Others are not, since a network takes a CPU seconds to minutes.
+        """
         tensors = [t for _, t in named_tensors((draw.args, draw.kwargs))]
-        if any(t.device.type != "cpu" for t in tensors) and not self._runs_on_cpu(draw):
-            return None
+        on_gpu = any(t.device.type != "cpu" for t in tensors)
         try:
             with patience(PATIENCE_S):
+                risky = on_gpu and (other_arguments or self.takes_indices(draw))
+                if risky and not self._runs_on_cpu(draw):
+                    return None
                 return self.run(draw)
         except Exception:  # noqa: BLE001 - values of our making
             put_buffers(self.model, self.initial(draw.weights))
             return None
+
+    def takes_indices(self, draw: InputDraw) -> bool:
+        """Whether some operator takes indices or probabilities, and ends the process on a GPU if they are out of range."""
+        return self.domain(draw).indexed or self.domain(draw).probabilities
 
     def release(self) -> None:
         """Drop the float64 twin; it is made again when needed."""
@@ -387,29 +396,6 @@ class Reference:
             except Exception:  # noqa: BLE001 - as above
                 self._double = None
         return self._double
-
-
-@contextmanager
-def patience(seconds: float) -> Iterator[None]:
-    """Interrupt the body's Python, e.g. an endless loop, after this time; in the main thread only.
-
-    Raises:
-        TimeoutError: the time was over.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ended(*_: object) -> None:
-        raise TimeoutError(f"it took longer than {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, ended)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _answer(result: Any, buffers: Buffers | None = None) -> Answer:

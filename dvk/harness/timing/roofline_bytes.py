@@ -7,11 +7,13 @@ negative ones of a ReLU); they are not counted, nor are small inputs or those wi
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from dvk.harness.checking.norms import parts, root_mean_square
 from dvk.tasks.trees import named_tensors
 
 LEAST_BYTES = 1 << 20
@@ -39,7 +41,7 @@ def needed_bytes(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> int
     ]
     read: dict[int, int] = {}
     for tensor, gradient in zip(large, _gradients(call, large), strict=True):
-        if gradient is None or not _matters(call, tensor, gradient != 0, outputs):
+        if gradient is None or not _matters(call, tensor, gradient, outputs):
             continue
         place, storage = tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes()
         count = int(torch.count_nonzero(gradient)) * _distinct(tensor) // tensor.numel()
@@ -84,19 +86,19 @@ def _gradients(
 def _matters(
     call: Callable[[], Any],
     tensor: torch.Tensor,
-    mask: torch.Tensor,
+    gradient: torch.Tensor,
     outputs: Sequence[torch.Tensor],
 ) -> bool:
-    """Whether changing the masked elements changes an output, far more than rounding them does."""
+    """Whether changing the elements whose derivative is not zero changes an output, far more than rounding them does."""
     if _distinct(tensor) != tensor.numel():
         return False  # expanded: its elements cannot be set one by one
-    kept = tensor.clone()
-    reach = torch.where(mask, torch.rand_like(tensor), torch.zeros_like(tensor))
+    kept = tensor.clone(memory_format=torch.preserve_format)
+    seed = random.getrandbits(31)
     moved = []
     with torch.no_grad():
         for size in (1.0, 4 * torch.finfo(tensor.dtype).eps):
             try:
-                tensor.copy_(kept + kept * reach * size)
+                _move(tensor, gradient, size, seed)
                 moved.append(
                     [
                         _distance(before, after)
@@ -110,12 +112,23 @@ def _matters(
     )
 
 
+def _move(tensor: torch.Tensor, gradient: torch.Tensor, size: float, seed: int) -> None:
+    """Enlarge the elements with a derivative by up to `size` of each, the same ones for equal seeds."""
+    generator = torch.Generator(tensor.device).manual_seed(seed)
+    for part, slope in parts(tensor, gradient):
+        reach = torch.rand(
+            part.shape, dtype=part.dtype, device=part.device, generator=generator
+        ).masked_fill_(slope == 0, 0.0)
+        part.add_(reach.mul_(part), alpha=size)
+
+
 def _distance(before: torch.Tensor, after: torch.Tensor) -> float:
     """Return the largest difference relative to the root mean square of `before`; 0 if that is undefined."""
     if before.shape != after.shape or not before.is_floating_point():
         return 0.0
-    scale = float(before.double().square().mean().sqrt())
-    return float((after.double() - before.double()).abs().max()) / scale if scale > 0 else 0.0
+    scale = root_mean_square(before)
+    largest = [(b.double() - a.double()).abs().max() for a, b in parts(before, after)]
+    return float(torch.stack(largest).max()) / scale if scale > 0 else 0.0
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
