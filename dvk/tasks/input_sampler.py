@@ -270,9 +270,12 @@ def _like(spec: InputSpec, draws: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _laid_out(tensor: torch.Tensor, native: torch.Tensor) -> torch.Tensor:
-    """Return a dense copy in the native order of strides."""
+    """Return a dense copy in the native order of strides; never a view, which would keep all of a larger draw in memory."""
     order = sorted(range(native.dim()), key=lambda d: (-native.stride()[d], d))
-    return tensor.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
+    dense = tensor.permute(order).contiguous()
+    if dense.untyped_storage().nbytes() > dense.numel() * dense.element_size():
+        dense = dense.clone()
+    return dense.permute([order.index(d) for d in range(len(order))])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from dvk.records import Task
+from dvk.records import ShapeVariant, Task
 
 CONTEXT_BYTES = 1 << 29
 """GPU memory of a process that has run something there."""
@@ -17,6 +17,19 @@ UNKNOWN_BYTES = 4 << 30
 def num_bytes(task: Task) -> int:
     """Return the bytes of a task's inputs and outputs, each counted once."""
     return tensor_bytes((spec.dtype, spec.shape) for spec in (*task.inputs, *task.outputs))
+
+
+def input_bytes(task: Task, variant: ShapeVariant | None = None) -> int:
+    """Return the bytes of a task's inputs, at native sizes or at a variant's."""
+    sizes = (
+        {}
+        if variant is None
+        else {(name, dimension): size for name, dimension, size in variant.changes}
+    )
+    return tensor_bytes(
+        (spec.dtype, tuple(sizes.get((spec.name, d), n) for d, n in enumerate(spec.shape)))
+        for spec in task.inputs
+    )
 
 
 def bytes_to_run(peak_bytes: int | None) -> int:

@@ -17,6 +17,8 @@ MAX_VARIANTS = 5
 BATCH_ENOUGH = 3  # with so many of them, other axes add one each
 GROW_BYTES = 64 << 20  # inputs and outputs beyond this shrink to half instead of growing to double
 
+FEW = 2
+
 Members = tuple[tuple[str, int], ...]
 
 
@@ -90,6 +92,11 @@ def variant(name: str, members: Members, size: int) -> ShapeVariant:
     return ShapeVariant(
         name=name, changes=tuple((leaf, dimension, size) for leaf, dimension in members)
     )
+
+
+def few(found: Sequence[ShapeVariant]) -> tuple[ShapeVariant, ...]:
+    """Return the variants that a brief look is at: up to `FEW`, unlike each other."""
+    return tuple(found[:: max(1, len(found) // FEW)][:FEW])
 
 
 def safe_to_broadcast(axis: SizeAxis, members: Members) -> bool:

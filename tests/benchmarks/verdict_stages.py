@@ -12,6 +12,7 @@ Asserted nowhere: seconds depend on the machine. `tests/harness/test_memory_esti
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import tempfile
@@ -120,6 +121,7 @@ class Stages:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """The body is one stage."""
+        gc.collect()  # cycles of earlier stages
         live = self.traffic
         live.most, live.moved = live.now, 0
         if self.device == "cuda":
@@ -158,11 +160,13 @@ def run(task: Task, tier: str, timed_calls: int = 3) -> list[Stage]:
             if case is not None:
                 with stages.stage(f"check {key.text}"):
                     _checked(cases, timer, case)
+            del case  # as in the referee, it ends with its check
         for number in range(timed_calls):
             with stages.stage(f"timed draw {number + 1}"):
                 case = cases.fresh(number + 1)
             with stages.stage(f"timed check {number + 1}"):
                 _checked(cases, timer, case)
+            del case
         with stages.stage("health"):
             cases.remarks  # noqa: B018 - computed on first use
         with stages.stage("needed bytes"):

@@ -16,7 +16,12 @@ from dvk.config import Limits
 from dvk.gpu_memory import GpuMemory
 from dvk.harness import JudgeSpec, open_sessions
 from dvk.harness.queue import JudgeQueue
-from dvk.harness.session.memory_estimate import CONTEXT_BYTES, WORKER_BYTES, bytes_to_judge
+from dvk.harness.session.memory_estimate import (
+    CONTEXT_BYTES,
+    KEPT_BYTES,
+    WORKER_BYTES,
+    bytes_to_judge,
+)
 from dvk.records import Candidate, Status, Task, TensorSpec, Verdict
 from tests.harness.conftest import QUICK
 
@@ -55,8 +60,10 @@ def jobs(*tasks: Task, each: int = 3) -> list[tuple[Task, Candidate]]:
 
 def test_what_a_task_takes_is_several_times_its_tensors() -> None:
     assert bytes_to_judge(task("a", 1024, 1024)) == WORKER_BYTES
-    assert bytes_to_judge(task("a", 16, 4, 2048, 2048)) == 8 * GIB + CONTEXT_BYTES
-    assert bytes_to_judge(task("a", 16, 4, 2048, 2048, dtype="bool")) == WORKER_BYTES
+    # Without outputs: as drawn, lent, drawn again, and with odd elements.
+    always = CONTEXT_BYTES + KEPT_BYTES
+    assert bytes_to_judge(task("a", 16, 4, 2048, 2048)) == 4 * GIB + always
+    assert bytes_to_judge(task("a", 16, 4, 2048, 2048, dtype="bool")) == GIB + always
     assert bytes_to_judge(task("a", 16, 4, 2048, 2048, device="cpu")) == 0
 
 

@@ -294,3 +294,13 @@ def test_seeded_covers_torch_numpy_and_random() -> None:
         second = draw()
     assert first == second
     assert len(set(first)) == 3
+
+
+def test_a_smaller_shape_does_not_keep_the_whole_draw() -> None:
+    """A view of it would take the native size of memory for every shape and every pool of values."""
+    source = (
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+        "def get_inputs():\n    return [torch.randn(64, 8)]\n"
+    )
+    (x,), _ = build(task(source)).inputs(0, ShapeVariant(name="batch=1", changes=(("x", 0, 1),)))
+    assert x.shape == (1, 8) and x.untyped_storage().nbytes() == x.nbytes

@@ -11,6 +11,7 @@ percents, its maximum less than twofold), hence the factors 1.5 and 2.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -127,36 +128,37 @@ class Calibration:
             only_nan: the inputs have no infinity and nothing near overflow.
         """
         expected = self.followed(draw, answer, like)
-        others = [
-            self._truth(draw, answer),
-            self.reference.under(draw, plain),
-            self.reference.with_noise(draw, NOISE_SEED),
-        ]
-        everywhere, chooses = self.reference.spread(draw, "everywhere")
-        others.append(self.reference.spread(draw, "nonzero" if only_nan else "nowhere")[0])
-        if not (only_nan and chooses):
-            others.append(everywhere)
-        if not only_nan:
-            others.append(self.reference.overflowing_early(draw))
-        for number, want in enumerate(expected):
+        for other in self._variations(draw, answer, only_nan):  # one at a time: each may be large
+            for number, want in enumerate(expected):
+                leaf = _leaf(other, number, want) if isinstance(want.same, torch.Tensor) else None
+                if leaf is None or _any_index(want):
+                    continue
+                off = leaf != want.same if want.scale is None else self._disagree(want, leaf)
+                want.open = off if want.open is None else want.open | off
+        for want in expected:
             if not isinstance(want.same, torch.Tensor):
                 continue
-            if (
-                want.scale is None and want.same.dtype is not torch.bool
-            ):  # an index may name any of several NaN
+            if _any_index(want):
                 want.open = torch.ones_like(want.same, dtype=torch.bool)
                 continue
             want.vague = not only_nan
-            tensor = torch.zeros(
-                compare.real(want.same).shape, dtype=torch.bool, device=want.same.device
-            )
-            for other in others:
-                if (leaf := _leaf(other, number, want)) is not None:
-                    tensor |= (
-                        leaf != want.same if want.scale is None else self._disagree(want, leaf)
-                    )
-            want.open = tensor if bool(tensor.any()) else None
+            want.open = want.open if want.open is not None and bool(want.open.any()) else None
         return expected
+
+    def _variations(
+        self, draw: InputDraw, answer: Answer, only_nan: bool
+    ) -> Iterator[Answer | None]:
+        """Yield the reference's answers by other means to values that are not finite."""
+        yield self._truth(draw, answer)
+        yield self.reference.under(draw, plain)
+        yield self.reference.with_noise(draw, NOISE_SEED)
+        yield self.reference.spread(draw, "nonzero" if only_nan else "nowhere")[0]
+        everywhere, chooses = self.reference.spread(draw, "everywhere")
+        if not (only_nan and chooses):
+            yield everywhere
+        del everywhere
+        if not only_nan:
+            yield self.reference.overflowing_early(draw)
 
     def _disagree(self, want: ExpectedLeaf, leaf: torch.Tensor) -> torch.Tensor:
         one, other = compare.real(want.same), compare.real(leaf).to(compare.real(want.same).dtype)
@@ -244,6 +246,11 @@ def _sums(draw: InputDraw, want: ExpectedLeaf, equal_terms: bool) -> Sums:
     return Sums(
         max(sample, sum(t.numel() for t in read) / max(1, elements), 1.0), elements, equal_terms
     )
+
+
+def _any_index(want: ExpectedLeaf) -> bool:
+    """Whether it holds indices, which may name any of several NaN."""
+    return want.scale is None and want.same.dtype is not torch.bool
 
 
 def _errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Errors:

@@ -21,12 +21,12 @@ from dvk.harness.checking.input_families import FAMILIES, NATIVE, NONFINITE
 from dvk.harness.checking.weight_sets import INTEGERS
 from dvk.harness.seeds import derived
 from dvk.records import ShapeVariant, Task, TensorSpec
+from dvk.tasks import variants
 from dvk.tasks.specs import INTEGERS as INTEGER_DTYPES
 
 LARGE_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 """Elements of inputs and outputs of a native call beyond which families, and calls with a float64 truth, are drawn with about half of
 this."""
-FEW_OTHERS = 2
 OTHER_MODE = "other mode"
 
 
@@ -82,7 +82,7 @@ def plan(
     ranking many candidates that trust each other: as search, but one native draw. `finite_only` leaves out `NONFINITE`.
     """
     others = [variant.name for variant in task.shape_variants]
-    few = others[:: max(1, len(others) // FEW_OTHERS)][:FEW_OTHERS]
+    few = [variant.name for variant in variants.few(task.shape_variants)]
     small = reduced(task)
     at = small.name if small is not None else NATIVE
 

@@ -319,8 +319,9 @@ class Cases:
     def _strayed(self, key: InputSetKey) -> Case | None:
         """Return the native draw of `key` with strays in it; None outside the reference's domain."""
         planned = next((k for k in self.keys if k.family == STRAYS), None)
-        if planned is None or key.backward or self.get(planned) is None or self._lurking is None:
+        if planned is None or key.backward or not self._strays_fit(planned):
             return None
+        assert self._lurking is not None
         like, keep_sign = self._lurking
         base = self._base(False)
         draw, changed = self.drawing.drawn(replace(key, family=STRAYS), keep_sign)
@@ -338,6 +339,12 @@ class Cases:
                 return None
             want.admitted = want.admitted.at_least(other.admitted)
         return Case.of(replace(key, family=STRAYS), draw, answer, expected)
+
+    def _strays_fit(self, planned: InputSetKey) -> bool:
+        """Whether the reference takes strays; looked at once, since a large case is not kept."""
+        if self._lurking is None and STRAYS not in self.skipped:
+            self.get(planned)
+        return self._lurking is not None
 
     def _derived(self, key: InputSetKey) -> Case:
         if key.variant not in self.built.variants:

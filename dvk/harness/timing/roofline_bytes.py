@@ -2,7 +2,8 @@
 
 An input element counts if its derivative is not zero, and if changing all such elements of its tensor changes the output: a derivative
 alone may be rounding noise, as in a sum over a softmax, which is always 1. Elements with zero derivative may matter nevertheless (the
-negative ones of a ReLU); they are not counted, nor are small inputs or those without a derivative. Errors thus favour the candidate.
+negative ones of a ReLU); they are not counted, nor are small inputs, very large ones, or those without a derivative. Errors thus favour
+the candidate.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dvk.tasks.trees import named_tensors
 
 LEAST_BYTES = 1 << 20
 """Smaller inputs are skipped: they fit into caches, and each costs a call."""
+MOST_BYTES = 1 << 30
+"""Inputs of more bytes in all are not counted: their derivatives take several times as much memory."""
 NOTICED = 1e-3
 """Least change of an output, relative to its root mean square, that is not rounding…"""
 BEYOND_ROUNDING = 100.0
@@ -34,6 +37,8 @@ def needed_bytes(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> int
     with torch.no_grad():
         outputs = _tensors(call())
     total = _own_bytes(outputs, inputs)
+    if sum(_distinct(t) * t.element_size() for t in inputs) > MOST_BYTES:
+        return total
     large = [
         t
         for t in inputs

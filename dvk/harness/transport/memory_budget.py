@@ -7,14 +7,14 @@ import torch
 from dvk import machine
 from dvk.records import Device
 
-KEEP_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
+KEEP_BYTES = {"cpu": 1 << 30, "cuda": 1 << 30}
 """Share for cases that candidates are compared on."""
 STOCK_BYTES = {
     "cpu": max(512 << 20, machine.memory_bytes() // (4 * machine.num_cores())),
-    "cuda": 4 << 30,
+    "cuda": 1 << 30,
 }
-"""Share for draws of timed calls; draws without room are made again for each candidate. A quarter of the memory, with a referee on every
-core."""
+"""Share for draws of timed calls; draws without room are made again for each candidate, which takes a GPU milliseconds. A quarter of a
+machine's memory, with a referee on every core; on a GPU `session.memory_estimate` counts both shares."""
 
 IDLE_BYTES = 1 << 30
 """GPU memory that PyTorch may cache; one of ten candidates' processes cached 22 GB, and others failed."""
@@ -34,8 +34,7 @@ def budgets(device: Device, sharers: int) -> tuple[int, int]:
 
     Args:
         device: the device of the tensors.
-        sharers: referees that use it at the same time. On a GPU they keep three eighths of its memory together: twelve without a limit
-        filled 140 GB, and the candidates of others failed.
+        sharers: referees that use it at the same time. On a GPU they keep at most three eighths of its memory together.
     """
     if device == "cpu":
         return KEEP_BYTES[device], STOCK_BYTES[device]
