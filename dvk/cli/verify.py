@@ -42,7 +42,8 @@ def command(
         ),
     ] = "search",
     baseline: Annotated[
-        list[str] | None, typer.Option(help="Also time against: compile, max-autotune, graph.")
+        list[str] | None,
+        typer.Option(help="Also time against, once a reference: compile, max-autotune, graph."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Candidates in work at once (default: the cores).")
@@ -259,6 +260,12 @@ def _tell(rows: list[VerifyRow], judge: JudgeConfig) -> None:
     for row in rows:
         if row.verdict.error or row.verdict.untimed_reason:
             print(f"{row.job.label}: {row.verdict.error or row.verdict.untimed_reason}")
+    for reference, name, why in dict.fromkeys(
+        (row.job.reference, name, why)
+        for row in rows
+        for name, why in row.verdict.baselines_left_out.items()
+    ):
+        print(f"{reference}: no time of {name}: {why}")
     for reference, names in dict.fromkeys(
         (row.job.reference, row.verdict.written_inputs)
         for row in rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dvk.composer.dropin.lines import cannot
 from dvk.pipelines.eval import tables
-from dvk.pipelines.eval.lines import cannot
 from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow
 from dvk.records import Task
 

@@ -38,6 +38,23 @@ class Line:
         )
 
 
+OF_BASELINE = {
+    "compile": Line("compile"),
+    "max-autotune": Line("compile", "max-autotune-no-cudagraphs"),
+    "graph": Line("graph"),
+}
+"""The line that a baseline is."""
+
+
+def cannot(task: Task, baseline: str) -> str | None:
+    """Why a baseline's line cannot be a candidate for the task; None if it can."""
+    if baseline == "graph" and task.device != "cuda":
+        return "a CUDA graph needs a GPU"
+    if task.stochastic and baseline != "graph":
+        return "it draws random numbers, and torch.compile draws others"
+    return None
+
+
 def candidate(task: Task, line: Line, backend: str) -> Candidate:
     """The drop-in that does what `line` says, and the original where a call differs from the task's.
 

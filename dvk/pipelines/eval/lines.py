@@ -6,18 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dvk import harness
-from dvk.composer.dropin.lines import Line, candidate
+from dvk.composer.dropin.lines import OF_BASELINE, candidate, cannot
 from dvk.config import Config
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EvalRequest
 from dvk.records import Candidate, Episode, Task
-
-OF_BASELINE = {
-    "compile": Line("compile"),
-    "max-autotune": Line("compile", "max-autotune-no-cudagraphs"),
-    "graph": Line("graph"),
-}
-"""The line that a baseline is."""
 
 
 def judge_lines(
@@ -54,12 +47,3 @@ def judge_lines(
     for position, verdict in pool.map(jobs, spec):
         progress.judged(1)
         yield {"task": places[position][0], "line": places[position][1], "verdict": verdict}
-
-
-def cannot(task: Task, baseline: str) -> str | None:
-    """Why the line cannot be a candidate for the task; None if it can."""
-    if baseline == "graph" and task.device != "cuda":
-        return "a CUDA graph needs a GPU"
-    if task.stochastic and baseline != "graph":
-        return "it draws random numbers, and torch.compile draws others"
-    return None

@@ -1,7 +1,7 @@
 """`dvk verify`: references and candidates in, verdicts out.
 
     read the jobs → choose back end and device of each → load every reference once → judge, many at once
-    → each verdict on disk as it comes
+    → each verdict on disk as it comes → the baselines, once a reference
 
 With `resume`, candidates that the run folder already has a verdict for are not judged again.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from dvk.harness.session.verdict_cache import Remembered
 from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
 from dvk.pipelines.verify.jobs import VerifyJob, VerifyRequest, jobs_of, jobs_of_batch
+from dvk.pipelines.verify.lines import BaselineLines
 from dvk.pipelines.verify.rows import KeptRows, Progress, VerifyRow
 from dvk.records import BackendName, Candidate, Device, Status, Task
 from dvk.runs import RunFolder
@@ -65,34 +67,52 @@ def verify(
     ) as run:
         kept = KeptRows(request, placed, run, config.remote.judge or config.remote.engine, progress)
         missing = [i for i in range(len(request.jobs)) if i not in kept.rows]
-        loaded = _load(request, [(i, *placed[i]) for i in missing], config)
-        found = {i: loaded[request.jobs[i].reference, placed[i][1]] for i in missing}
-        for i, task in found.items():
-            if isinstance(task, TaskError):
+        # A remote judge examines the references, and times baselines itself.
+        remotely = config.remote.judge is not None
+        lines = BaselineLines(request if not remotely else replace(request, baselines=()), run)
+        wanted = missing if not request.baselines else range(len(request.jobs))
+        loaded = _load(request, [(i, *placed[i]) for i in wanted], config)
+        found = {i: loaded[request.jobs[i].reference, placed[i][1]] for i in wanted}
+        for i in missing:
+            if isinstance(task := found[i], TaskError):
                 kept.add(
                     i, task, crashes.verdict(crashes.crashed(task, "loading it"), request.tier)
                 )
-        playable = [(i, task) for i, task in found.items() if isinstance(task, Task)]
+        playable = [(i, task) for i in missing if isinstance(task := found[i], Task)]
         workers = _workers(request, len(missing), config, {device for _, device in placed})
         pool = JudgeQueue[int](workers, config, None if request.anew else Remembered())
-        judged = pool.map(
-            ((task, placed[i][0]) for i, task in playable),
-            JudgeSpec(
-                tier=request.tier,
-                baselines=request.baselines,
-                backward=request.backward,
-                require_kernels=request.require_kernels,
-                contract=request.contract,
-                profile=request.profile,
-            ),
-        )
-        for position, verdict in judged:
+        spec = _spec(request, remotely)
+        jobs = ((task, placed[i][0]) for i, task in playable)
+        for position, verdict in pool.map(jobs, spec):
             kept.add(*playable[position], verdict)
+        timed = [i for i, row in kept.rows.items() if row.verdict.timing or request.tier == "smoke"]
+        of_lines = lines.jobs(task for i in timed if isinstance(task := found.get(i), Task))
+        for position, verdict in pool.map([(task, line) for _, task, line in of_lines], spec):
+            lines.add(of_lines[position][0], verdict)
         if (line := tracebacks.stderr_line(run, "candidate")) is not None:
             print(line, file=sys.stderr)
         if not run.finished:
             run.finish("done")
-        return [kept.rows[i] for i in range(len(request.jobs))], run.path
+        rows = [kept.rows[i] for i in range(len(request.jobs))]
+        if request.baselines and not remotely:
+            tasks_of = {i: task for i, task in found.items() if isinstance(task, Task)}
+            rows = [
+                replace(row, verdict=lines.beside(row.verdict, tasks_of.get(i)))
+                for i, row in enumerate(rows)
+            ]
+        return rows, run.path
+
+
+def _spec(request: VerifyRequest, remotely: bool) -> JudgeSpec:
+    whole = bool(request.baselines) and request.contract == "auto"  # as baselines are timed
+    return JudgeSpec(
+        tier=request.tier,
+        baselines=request.baselines if remotely else (),
+        backward=request.backward,
+        require_kernels=request.require_kernels,
+        contract="module" if whole else request.contract,
+        profile=request.profile,
+    )
 
 
 def all_ok(rows: Sequence[VerifyRow]) -> bool:

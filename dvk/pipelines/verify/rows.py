@@ -51,6 +51,7 @@ class VerifyRow:
             }
             if t
             else {},
+            "baselines_not_timed": v.baselines_left_out,
             "precision": v.precision,
             "tolerance": v.tolerance,
             "worst_error": v.worst_error,
