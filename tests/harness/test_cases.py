@@ -14,6 +14,7 @@ from dvk.harness.checking.input_families import ARGUED, FAMILIES
 from dvk.harness.checking.rounding_noise import RoundingNoise
 from dvk.harness.checking.weight_sets import INTEGERS
 from dvk.harness.processes.referee import first_cases
+from dvk.harness.session import memory_estimate
 from dvk.harness.transport import memory_budget
 from dvk.harness.transport.calls import call, describe, in_mode
 from dvk.records import ShapeVariant
@@ -68,8 +69,9 @@ def test_a_batch_is_not_made_smaller_than_what_indexes_it(
 
 def test_referees_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 80 << 30))
-    assert memory_budget.budgets("cuda", 1) == (8 << 30, 4 << 30)
-    assert memory_budget.budgets("cuda", 10) == (2 << 30, 1 << 30)
+    assert memory_budget.budgets("cuda", 1) == (1 << 30, 1 << 30), "as the estimate counts"
+    assert sum(memory_budget.budgets("cuda", 1)) == memory_estimate.KEPT_BYTES
+    assert memory_budget.budgets("cuda", 40) == (512 << 20, 256 << 20)
 
 
 def test_families_of_a_large_problem_come_in_a_smaller_batch() -> None:

@@ -19,6 +19,7 @@ from dvk.composer.dropin.layouts import inplace_pairs
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.ir import steps, structures
 from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.effects import written
 from dvk.composer.ir.loops import Buffer, Kernel
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
@@ -162,7 +163,7 @@ class HostWriter:
         if node.op == "input":
             return parameter(node.target or "")
         if node.target is not None:
-            return held_name(node)
+            return self._on_device(node) if self._may_be_on_host(prim) else held_name(node)
         if prim not in self.part.users:
             return ""
         # Bound to a name: a kernel gets an address, which must outlive the expression that makes the tensor.
@@ -171,6 +172,21 @@ class HostWriter:
             f"lambda: torch.tensor({data}, dtype=torch.{node.dtype}, device='{self.device}')", ()
         )
         self.lines.append(f"_c{key} = dvk_derived(_dvk_values, {key}, (), _dvk_make{key})")
+        return f"_c{key}"
+
+    def _may_be_on_host(self, prim: IRNode) -> bool:
+        """Whether it is a tensor that does not move with the module: a plain attribute, which PyTorch's operators take from the host."""
+        node = prim.node
+        if node is None or node.op != "const" or node.target is None or self.device == "cpu":
+            return False
+        return node.name not in {name for one in self.graph.nodes for name in written(one)}
+
+    def _on_device(self, node: Node) -> str:
+        """Have the tensor on the device, copied once until its value changes: neither a kernel nor a CUDA graph can read the host."""
+        key = self._maker(f"lambda t: t.to('{self.device}')", (node.target or "",))
+        self.lines.append(
+            f"_c{key} = dvk_derived(_dvk_values, {key}, ({held_name(node)},), _dvk_make{key})"
+        )
         return f"_c{key}"
 
     def _maker(self, source: str, operands: tuple[str, ...]) -> int:
@@ -204,7 +220,7 @@ class HostWriter:
             view = self.prims.values[name]
             base = view.base
             fresh = base.kind == "source" and base.node.op == "const" and base.node.target is None
-            text = self.names[base]
+            text = held_name(base.node) if self._may_be_on_host(base) else self.names[base]
             for step in view.steps:
                 text = step.call(text)
                 if step.method == "reshape" and counting:

@@ -157,9 +157,15 @@ class dvk_host_values(TorchFunctionMode):
                 first, self.taken(lambda: args[1].to(first.device)), *args[2:], **kwargs
             )
         on_device = isinstance(first, torch.Tensor) and first.device.type != "cpu"
+        if name == "where" and on_device:  # it copies scalar tensors of the host to the device
+            return function(first, *[self.moved(value, first) for value in args[1:]], **kwargs)
         if name not in self.names or on_device and name != "new_tensor":
             return function(*args, **kwargs)
         return self.taken(lambda: function(*args, **kwargs))
+
+    def moved(self, value: Any, like: Any) -> Any:
+        on_host = isinstance(value, torch.Tensor) and value.device.type == "cpu"
+        return self.taken(lambda: value.to(like.device)) if on_host else value
 
     def taken(self, make: Any) -> Any:
         if self.capturing:
