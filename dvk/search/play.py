@@ -14,6 +14,10 @@ from dvk import crashes
 from dvk.composer import CannotCompose
 from dvk.records import Candidate, Episode, Task, Trace, Turn, Verdict
 from dvk.search import Proposals, SearchProblem, Strategy
+from dvk.search.ahead import prepared_ahead
+
+LOOK_S = 0.2
+"""Longest wait for the next problem while others are played."""
 
 
 class JudgeClient(Protocol):
@@ -81,33 +85,45 @@ def play(
     """Yield an episode a problem, as each ends.
 
     Args:
-        problems: what to play, taken as there is room.
+        problems: what to play, taken as there is room, in another thread: one that takes long to prepare holds up no other.
         strategy: see `dvk.search`.
         judging: as many problems are played at a time as it has workers, so that each can stay with one task.
         limit: candidates judged a problem at most; the strategy gets None for the others and ends there.
     """
-    waiting = iter(enumerate(problems))
     games: dict[int, _Game] = {}
-    while True:
-        while len(games) < judging.workers and (following := next(waiting, None)) is not None:
-            number, problem = following
-            game = _Game(problem, strategy)
-            game.answer()
-            if advance(number, game, judging, limit):
-                games[number] = game
-            else:
-                yield game.episode()
-        if not games:
-            return
-        for (number, id_), verdict in judging.results(wait=True):
-            game = games[number]
-            game.known[id_] = verdict
-            game.turns.append(Turn(candidate=game.asked.pop(id_), verdict=verdict))
-            if game.asked:
-                continue
-            game.answer()
-            if not advance(number, game, judging, limit):
-                yield games.pop(number).episode()
+    number = 0
+    with prepared_ahead(problems) as ahead:
+        while True:
+            while len(games) < judging.workers and not ahead.ended:
+                problem = ahead.take(LOOK_S if games else None)
+                if problem is None:
+                    break
+                game = _Game(problem, strategy)
+                game.answer()
+                if advance(number, game, judging, limit):
+                    games[number] = game
+                else:
+                    yield game.episode()
+                number += 1
+            if not games and ahead.ended:
+                return
+            full = len(games) >= judging.workers or ahead.ended
+            yield from _judged(games, judging, limit, wait=full)
+
+
+def _judged(
+    games: dict[int, _Game], judging: JudgeClient, limit: int, *, wait: bool
+) -> Iterator[Episode]:
+    """Continue the games whose verdicts have come; yield the episodes of those that end."""
+    for (number, id_), verdict in judging.results(wait=wait) if games else ():
+        game = games[number]
+        game.known[id_] = verdict
+        game.turns.append(Turn(candidate=game.asked.pop(id_), verdict=verdict))
+        if game.asked:
+            continue
+        game.answer()
+        if not advance(number, game, judging, limit):
+            yield games.pop(number).episode()
 
 
 def advance(number: int, game: _Game, judging: JudgeClient, limit: int) -> bool:

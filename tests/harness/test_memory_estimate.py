@@ -9,13 +9,12 @@ from dvk.harness.checking import case_keys
 from dvk.harness.session import memory_estimate
 from dvk.harness.timing import paired_timer
 from dvk.harness.transport import memory_budget
-from dvk.records import ShapeVariant, Task
+from dvk.records import ShapeVariant, Task, TensorSpec
 from dvk.tasks.build import build
 from dvk.tasks.peak_memory import LiveBytes, peak_bytes
 from dvk.tasks.sizes import input_bytes, num_bytes
 from tests.benchmarks.verdict_stages import FILE, run
 from tests.harness.problems import task_of
-from tests.harness.test_gpu_memory import task
 
 BODIES = {
     "row variance": ("x.float().var(dim=1, correction=0)", "x", "1024, 2048", "float16"),
@@ -69,7 +68,10 @@ def test_a_runner_holds_three_outputs_and_the_results_in_between() -> None:
 
 
 def test_other_shapes_that_are_lent_count() -> None:
-    plain = task("a", 1024, 1024, 1024)
+    spec = TensorSpec(name="x", dtype="float32", shape=(1024, 1024, 1024), strides=(1, 1, 1))
+    plain = Task(
+        id="a", name="a", source="", entry="f", kind="function", device="cuda", inputs=(spec,)
+    )
     smaller, larger = (
         ShapeVariant(name=name, changes=(("x", 0, size),))
         for name, size in (("batch=1", 1), ("batch*2+1", 2049))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from dvk.records import Candidate, Interval, Status, Task, Timing, Verdict
 from dvk.search import Proposals, SearchProblem
@@ -66,6 +70,50 @@ def test_every_task_is_played_to_its_end_and_nothing_is_judged_twice() -> None:
     for episode in episodes:
         played = sorted(t.candidate.source for t in episode.traces[0].turns if t.candidate)
         assert played == [f"{episode.task.name} {i}" for i in range(1, 7)]
+
+
+class Patient(Judge):
+    """Has an answer whether or not it is waited for."""
+
+    def results(self, *, wait: bool) -> list[tuple[Any, Verdict]]:
+        return super().results(wait=True) if self.waiting else []
+
+
+def test_a_task_that_takes_long_to_prepare_holds_up_no_other() -> None:
+    judge, ended = Patient(), threading.Event()
+
+    def problems() -> Iterator[Any]:
+        yield problem("quick")
+        assert ended.wait(20), "the first waits for the second"
+        yield problem("slow")
+
+    names = []
+    for episode in play(problems(), climb, judge, limit=100):
+        names.append(episode.task.name)
+        ended.set()
+    assert names == ["quick", "slow"]
+
+
+def test_an_error_in_preparing_ends_the_run_and_a_reader_that_leaves_ends_preparing() -> None:
+    closed = threading.Event()
+
+    def failing() -> Iterator[Any]:
+        yield problem("a")
+        raise OSError("no space left")
+
+    def endless() -> Iterator[Any]:
+        try:
+            while True:
+                yield problem("a")
+        finally:
+            closed.set()
+
+    with pytest.raises(OSError, match="no space left"):
+        list(play(failing(), climb, Patient(), limit=100))
+    playing = play(endless(), climb, Patient(), limit=100)
+    assert next(playing).task.name == "a"
+    playing.close()  # type: ignore[attr-defined]
+    assert closed.wait(10)
 
 
 def test_the_limit_ends_a_game() -> None:

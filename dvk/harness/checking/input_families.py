@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -344,9 +344,9 @@ def normalised_along(tensor: torch.Tensor) -> int | None:
     for d in dict.fromkeys((tensor.dim() - 1, min(1, tensor.dim() - 1))):
         if not tensor.numel() or not tensor.dim() or tensor.shape[d] < 2:
             continue
-        one = tensor[
-            (*[0] * d, slice(None), *[0] * (tensor.dim() - 1 - d))
-        ]  # decides nearly always
+        place: list[Any] = [0] * tensor.dim()
+        place[d] = slice(None)
+        one = tensor[tuple(place)]  # decides nearly always
         if all(
             bool(((of.sum(along, dtype=torch.float32) - 1).abs() < slack).all())
             for of, along in ((one, 0), (tensor, d))

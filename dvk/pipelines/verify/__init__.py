@@ -86,7 +86,8 @@ def verify(
         for position, verdict in pool.map(jobs, spec):
             kept.add(*playable[position], verdict)
         timed = [i for i, row in kept.rows.items() if row.verdict.timing or request.tier == "smoke"]
-        of_lines = lines.jobs(task for i in timed if isinstance(task := found.get(i), Task))
+        examined = {i: task for i, task in found.items() if isinstance(task, Task)}
+        of_lines = lines.jobs(examined[i] for i in timed if i in examined)
         for position, verdict in pool.map([(task, line) for _, task, line in of_lines], spec):
             lines.add(of_lines[position][0], verdict)
         if (line := tracebacks.stderr_line(run, "candidate")) is not None:
@@ -95,9 +96,8 @@ def verify(
             run.finish("done")
         rows = [kept.rows[i] for i in range(len(request.jobs))]
         if request.baselines and not remotely:
-            tasks_of = {i: task for i, task in found.items() if isinstance(task, Task)}
             rows = [
-                replace(row, verdict=lines.beside(row.verdict, tasks_of.get(i)))
+                replace(row, verdict=lines.beside(row.verdict, examined.get(i)))
                 for i, row in enumerate(rows)
             ]
         return rows, run.path
