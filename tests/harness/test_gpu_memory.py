@@ -60,10 +60,10 @@ def jobs(*tasks: Task, each: int = 3) -> list[tuple[Task, Candidate]]:
 
 def test_what_a_task_takes_is_several_times_its_tensors() -> None:
     assert bytes_to_judge(task("a", 1024, 1024)) == WORKER_BYTES
-    # Without outputs: as drawn, lent, drawn again, and with odd elements.
+    # Without outputs: as drawn, lent, drawn again, with odd elements, and in float64, since no batch is smaller.
     always = CONTEXT_BYTES + KEPT_BYTES
-    assert bytes_to_judge(task("a", 16, 4, 2048, 2048)) == 4 * GIB + always
-    assert bytes_to_judge(task("a", 16, 4, 2048, 2048, dtype="bool")) == GIB + always
+    assert bytes_to_judge(task("a", 16, 4, 2048, 2048)) == 6 * GIB + always
+    assert bytes_to_judge(task("a", 16, 4, 2048, 2048, dtype="bool")) == 6 * GIB // 4 + always
     assert bytes_to_judge(task("a", 16, 4, 2048, 2048, device="cpu")) == 0
 
 

@@ -60,6 +60,13 @@ class InputSetKey:
         )
 
     @property
+    def kind(self) -> str:
+        """Return the kind of inputs, under which reasons for leaving it out are kept."""
+        if self.other_mode:
+            return OTHER_MODE
+        return self.family if self.family != NATIVE else self.variant
+
+    @property
     def place(self) -> str:
         """Return a key that is equal for calls with the same memory layout and the same other arguments."""
         return f"{self.variant} {self.told}"

@@ -29,7 +29,7 @@ from dvk.harness.checking import health, sensitivity
 from dvk.harness.checking.agreement import buffers_agree, outputs_agree
 from dvk.harness.checking.calibration import Calibration
 from dvk.harness.checking.case import Case, Comparison, num_bytes
-from dvk.harness.checking.case_keys import OTHER_MODE, InputSetKey
+from dvk.harness.checking.case_keys import InputSetKey
 from dvk.harness.checking.compare import ExpectedLeaf
 from dvk.harness.checking.envelope import Envelopes
 from dvk.harness.checking.further_cases import Further, UnfitInputs
@@ -118,14 +118,7 @@ class Cases:
         try:
             case = self._made(key)
         except UnfitInputs as reason:
-            name = (
-                OTHER_MODE
-                if key.other_mode
-                else key.family
-                if key.family != NATIVE
-                else key.variant
-            )
-            self.skipped.setdefault(name, str(reason))
+            self.skipped.setdefault(key.kind, str(reason))
             self._kept[key] = None
             return None
         self._keep(key, case)

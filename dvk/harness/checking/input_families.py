@@ -257,8 +257,8 @@ def _strays(
     )
     sign = torch.ones(count, device=native.device) if positive else 1.0 - 2 * drawn(2, count)
     size = 0.5 + torch.rand((count,), device=native.device, generator=generator)
-    places = drawn(native.numel(), count)
-    return places, rms * factors[drawn(len(factors), count)] * sign * size
+    values = rms * factors[drawn(len(factors), count)] * sign * size
+    return drawn(native.numel(), count), values
 
 
 def _nan(
@@ -289,12 +289,12 @@ def _spoilt(
     of = torch.tensor(values, dtype=_wide(native.dtype), device=native.device)
     places, chosen = [], []
     if int(drawn(4, 1)) == 0 and native.numel() >= 4 * length:
+        chosen.append(of[drawn(len(of), 1)].expand(length))
         row = int(drawn(native.numel() // length, 1))
         places.append(torch.arange(row * length, (row + 1) * length, device=native.device))
-        chosen.append(of[drawn(len(of), 1)].expand(length))
     count = _number(native, drawn)
-    places.append(drawn(native.numel(), count))
     chosen.append(of[drawn(len(of), count)])
+    places.append(drawn(native.numel(), count))
     return torch.cat(places), torch.cat(chosen)
 
 
