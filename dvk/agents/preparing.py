@@ -41,6 +41,7 @@ def prepare(
     workers: int | None = None,
     kept: bool = False,
     eval_mode: bool = False,
+    train: bool = False,
 ) -> Iterator[TaskContext | DvkError]:
     """A task context for every file, or its error, in their order.
 
@@ -51,17 +52,18 @@ def prepare(
         config: `limits`.
         workers: children at a time; null takes the cores.
         eval_mode: call .eval() on the modules.
+        train: a call is forward and backward.
         kept: use and extend the cache of earlier calls, under `$DVK_HOME/cache/tasks`.
     """
     workers = workers or machine.num_cores()
-    places = [cache_folder(path, device, eval_mode) if kept else None for path in paths]
+    places = [cache_folder(path, device, eval_mode, train) if kept else None for path in paths]
     known = [
         restored(where, path, backend) if where is not None else None
         for where, path in zip(places, paths)
     ]
     wanted = [number for number, subject in enumerate(known) if subject is None]
     fresh = _fresh(
-        [paths[number] for number in wanted], device, backend, config, workers, eval_mode
+        [paths[number] for number in wanted], device, backend, config, workers, eval_mode, train
     )
     for subject, where in zip(known, places):
         if subject is not None:
@@ -84,6 +86,7 @@ def _fresh(
     config: Config,
     workers: int,
     eval_mode: bool,
+    train: bool,
 ) -> Iterator[TaskContext | DvkError]:
     examined: list[Task | DvkError] = []
 
@@ -95,6 +98,7 @@ def _fresh(
                 str(path),
                 device=device,
                 eval_mode=eval_mode,
+                train=train,
                 limits=config.limits,
             )
         except DvkError as error:
@@ -130,13 +134,15 @@ def _fresh(
 # ---------------------------------------------------------------- cache
 
 
-def cache_folder(path: Path, device: Device, eval_mode: bool = False) -> Path | None:
+def cache_folder(
+    path: Path, device: Device, eval_mode: bool = False, train: bool = False
+) -> Path | None:
     """Cache folder of a file's findings; null if the file cannot be read."""
     try:
         source = read_source(path)
     except (OSError, UnicodeDecodeError):
         return None
-    mode = ["eval"] if eval_mode else []
+    mode = ["eval"] * eval_mode + ["train"] * train
     key = content_hash(
         dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source, *mode
     )

@@ -45,6 +45,7 @@ def optimize(
     backbone: str | None = None,
     baselines: Sequence[str] = (),
     own_kernels: bool = False,
+    train: bool = False,
     library: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -63,6 +64,7 @@ def optimize(
         backbone: language model that proposes too.
         baselines: also timed against: compile.
         own_kernels: leave out what PyTorch itself offers: channels_last, torch.compile, replay as a CUDA graph.
+        train: a call is forward and backward: gradients are compared and timed, too.
         library: skill library (default: $DVK_HOME/skills.db).
         out: run folder (default: runs/optimize-NAME-TIME).
         resume: continue the run in `out`.
@@ -88,6 +90,7 @@ def optimize(
             strategy=strategy,
             backbone=backbone,
             baselines=tuple(baselines),
+            train=train,
             library=_path(library),
             out=_path(out),
             resume=resume,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import AnyJudge, Conf, Engine, Settings
+from dvk.cli.options import AnyJudge, Conf, Engine, Settings, Train
 from dvk.errors import UsageError
 
 
@@ -82,6 +82,7 @@ def command(
     eval_mode: Annotated[
         bool, typer.Option("--eval", help="Call .eval() on the modules first.")
     ] = False,
+    train: Train = False,
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="Candidates judged at a time (default: rollout.judges)."),
@@ -146,6 +147,7 @@ def command(
         only=tuple(only or ()),
         workers=workers,
         eval_mode=eval_mode,
+        train=train,
         hygiene=hygiene,
         kernelbench=kernelbench,
         out=out,

@@ -177,7 +177,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
     baselines = {
         name: speedup for name, b in summary["baselines"].items() if b and (speedup := interval(b))
     }
-    found = [f"{over_baseline(baselines['eager'], 'faster than eager')}: {summary['title']}"]
+    step = ", forward and backward together" if summary.get("train") else ""
+    found = [f"{over_baseline(baselines['eager'], 'faster than eager')}{step}: {summary['title']}"]
     found += fastest(summary)
     found += [
         over_baseline(speedup, f"over torch.{name}")
@@ -194,9 +195,14 @@ def lines(summary: dict[str, Any]) -> list[str]:
         *([f"not confirmed: {summary['reason']}"] if summary["reason"] else []),
         *doubts(summary),
         *model(summary),
-        f"drop-in: {summary['best']}  ({summary.get('use') or 'from best import ModelNew'}; fused under torch.no_grad())",
+        f"drop-in: {summary['best']}  ({summary.get('use') or 'from best import ModelNew'}; {fused_when(summary)})",
         f"report:  {run}/report.html",
     ]
+
+
+def fused_when(summary: dict[str, Any]) -> str:
+    """Say which calls run the kernels."""
+    return "fused with gradients, too" if summary.get("train") else "fused under torch.no_grad()"
 
 
 def fastest(summary: dict[str, Any]) -> list[str]:

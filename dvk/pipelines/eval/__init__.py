@@ -190,6 +190,7 @@ def summarised(
         "run": str(run.path),
         "tracebacks": tracebacks.count(run),
         "eval_mode": request.eval_mode,
+        "train": request.train,
         "num_in_train_mode": sum(
             bool(row.get("depends"))
             for row in {row["name"]: row for row in run.read(FACTS)}.values()

@@ -174,7 +174,13 @@ def subjects(
 ) -> Iterator[tuple[SuiteTask, TaskContext | DvkError]]:
     """Tasks examined and captured, under the suite's names, a few ahead of the consumer."""
     found = prepare(
-        [p.path for p in problems], device, backend, config, kept=True, eval_mode=request.eval_mode
+        [p.path for p in problems],
+        device,
+        backend,
+        config,
+        kept=True,
+        eval_mode=request.eval_mode,
+        train=request.train,
     )
     for problem, subject in zip(problems, found):
         if isinstance(subject, TaskContext) and subject.task.name != problem.name:

@@ -46,6 +46,8 @@ class EvalRequest:
     workers: int | None = None
     eval_mode: bool = False
     """Call .eval() on the modules before they are used."""
+    train: bool = False
+    """A call is forward and backward."""
     hygiene: bool = False
     """Probe the tasks themselves before they are played."""
     kernelbench: Path | None = None

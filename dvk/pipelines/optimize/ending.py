@@ -145,6 +145,7 @@ def _facts(first: SearchSession, session: SearchSession) -> dict[str, Any]:
         "seconds": round(first.elapsed_s, 2),
         "budget_s": session.config.optimize.budget_s,
         "expected_s": first.expected and round(first.expected.total, 1),
+        "train": session.task.train,
         "mode": optimize_summary.mode(session.captured, session.task),
         "train_mode": optimize_summary.in_train_mode(session.captured, session.task) or None,
         "written_inputs": list(session.task.written_inputs),

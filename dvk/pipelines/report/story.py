@@ -215,8 +215,9 @@ def _headline(status: str, summary: Mapping[str, Any]) -> str:
             if len(rows) > 1
             else ""
         )
+        step = " in forward and backward together" if summary.get("train") else ""
         speedup = speedups.interval(summary, "speedup_")
-        return f"{speedups.headline(speedup) if speedup else show_ratio(summary['speedup'])} faster than eager PyTorch{whom}"
+        return f"{speedups.headline(speedup) if speedup else show_ratio(summary['speedup'])} faster than eager PyTorch{step}{whom}"
     return ENDED.get(status, "The search failed")
 
 

@@ -1,0 +1,171 @@
+"""Time and errors of training drop-ins under their default plan, without a search, beside eager and torch.compile.
+
+    python -m tests.benchmarks.training data/tasks/train --device cuda --backend triton --limit-s 230 --out rows.jsonl
+    OMP_NUM_THREADS=1 python -m tests.benchmarks.training data/tasks/train --sizes cpu
+
+A row per file: milliseconds of forward and backward (median of paired rounds), peak megabytes on a GPU, the largest error of a result or
+gradient against double precision, eager's beside it. Rows are written as they come.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dvk import tasks
+from dvk.composer import Plan, applicable_to, compose
+from dvk.composer.capture import export
+from dvk.composer.recipes import OWN_FAMILIES
+from dvk.harness.processes.training_step import TrainingStep
+from dvk.harness.transport.calls import call, describe
+from dvk.records import Task
+from dvk.tasks.build import build, construct_candidate
+
+MOST_TRUTH = 1 << 28
+"""Elements of the inputs beyond which no double precision run is made."""
+
+
+def sized(text: str, sizes: str) -> str:
+    """A file's text at its `cpu` or `small` sizes; its own for `native`."""
+    if sizes == "native":
+        return text
+    return re.sub(rf"^([A-Z][A-Z0-9_]*) = .*?# {sizes}: (\d+).*$", r"\1 = \2", text, flags=re.M)
+
+
+def rounds(steps: dict[str, Callable[[], Any]], device: str, seconds: float) -> dict[str, float]:
+    """Median milliseconds of each step, in turns."""
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step(), step()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(next(iter(found.values()))) < 5:
+        for name, step in steps.items():
+            found[name].append(once(step, device))
+    return {name: statistics.median(ms) for name, ms in found.items()}
+
+
+def once(step: Callable[[], Any], device: str) -> float:
+    """Milliseconds of a call, on a GPU by events."""
+    if device == "cpu":
+        before = time.perf_counter()
+        step()
+        return 1e3 * (time.perf_counter() - before)
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    first.record()
+    step()
+    last.record()
+    torch.cuda.synchronize()
+    return first.elapsed_time(last)
+
+
+def peak_mb(step: Callable[[], Any], device: str) -> float | None:
+    """Megabytes above what was held before; None on a CPU."""
+    if device == "cpu":
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    torch.cuda.synchronize()
+    return round((torch.cuda.max_memory_allocated() - before) / 1e6, 1)
+
+
+def worst(got: list[Any], want: list[Any]) -> float:
+    """The largest error of a tensor, relative to its largest element."""
+    return max(
+        float((g.double() - w.double()).abs().max() / w.abs().max().clamp_min(1e-30))
+        for g, w in zip(got, want, strict=True)
+        if isinstance(w, torch.Tensor) and w.numel()
+    )
+
+
+def measured(task: Task, backend: str, compiled: bool, seconds: float) -> dict[str, Any]:
+    """The row of one file."""
+    captured = export.trace(task)
+    names = applicable_to(captured, task.device, backend)
+    plan = Plan(tuple(name for name in names if name not in OWN_FAMILIES))
+    made = compose(task, captured, plan, backend)
+    built = build(task)
+    args, kwargs = built.inputs(0)
+    new = construct_candidate(
+        made.source,
+        task,
+        built.module,
+        (args, kwargs),
+        on_device=built.constructed_on_device,
+        training=built.model.training,
+    )
+    new.load_state_dict(built.model.state_dict())
+    along: list[torch.Tensor] = []
+    results = [describe(call(m, args, kwargs, 1, True, along=along))[0] for m in (built.model, new)]
+    row: dict[str, Any] = {"fits": bool(new.__dict__.get("_dvk_ready"))}
+    if not task.stochastic and sum(t.numel() for t in args) <= MOST_TRUTH:
+        wide = [t.double() if t.is_floating_point() else t for t in args]
+        twin = copy.deepcopy(built.model).double()
+        truth = describe(call(twin, wide, kwargs, 1, True, along=along))[0]
+        row |= {"eager_error": worst(results[0], truth), "dvk_error": worst(results[1], truth)}
+    else:
+        row |= {"eager_error": None, "dvk_error": worst(results[1], results[0])}
+    del results
+    forwards = {"eager": built.model, "dvk": new}
+    if compiled:
+        forwards["compile"] = torch.compile(built.model)
+    steps = {
+        name: partial(
+            TrainingStep(new if name == "dvk" else built.model, forward, partial(list, along)),
+            *args,
+            **kwargs,
+        )
+        for name, forward in forwards.items()
+    }
+    row |= {f"{name}_ms": round(ms, 4) for name, ms in rounds(steps, task.device, seconds).items()}
+    row |= {f"{name}_mb": peak_mb(step, task.device) for name, step in steps.items()}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--sizes", default="native", choices=["native", "cpu", "small"])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--backend", default="cpp")
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--limit-s", type=float, default=1e9)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    began = time.monotonic()
+    for path in sorted(given.folder.rglob("*.py")):
+        if (given.only and path.stem not in given.only) or time.monotonic() - began > given.limit_s:
+            continue
+        row: dict[str, Any] = {"name": path.stem, "half": path.parent.name}
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / path.name
+                file.write_text(sized(path.read_text(), given.sizes))
+                task = tasks.load(str(file), device=given.device, train=True)
+            row |= measured(task, given.backend, not given.no_compile, given.seconds)
+        except Exception as error:  # noqa: BLE001 - the other files count
+            row["error"] = f"{type(error).__name__}: {error}"[:500]
+        row["s"] = round(time.monotonic() - began, 1)
+        print(json.dumps(row), flush=True)
+        if given.out is not None:
+            with given.out.open("a") as file_out:
+                file_out.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
