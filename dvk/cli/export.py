@@ -21,6 +21,12 @@ def command(
     ],
     to: Annotated[str, typer.Option(help="What to write, see below.")] = "python",
     version: Annotated[str, typer.Option(help="Version of the package.")] = "1",
+    license_name: Annotated[
+        str, typer.Option("--license", help="hf: license of the kernel, e.g. apache-2.0.")
+    ] = "other",
+    repo_id: Annotated[
+        str | None, typer.Option(help="hf: repository on the hub, owner/name; nothing is uploaded.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for programs.")
     ] = False,
@@ -30,10 +36,14 @@ def command(
     \b
     --to takes
       python   a package for pip: the drop-in, its operator, tests, benchmark
+      hf       Hugging Face kernels, edition 5: a layer for kernelize, with a build that loads from the folder
     """
     from dvk.pipelines.export import ExportRequest, export
 
-    summary = export(ExportRequest(run=run, target=target, to=to, version=version))
+    request = ExportRequest(
+        run=run, target=target, to=to, version=version, license=license_name, repo_id=repo_id
+    )
+    summary = export(request)
     if as_json:
         print(json.dumps(summary))
         return

@@ -51,7 +51,10 @@ EXAMPLES = {
         "dvk verify model.py best.py --tier claim --json",
         "dvk verify --batch jobs.jsonl --workers 4 --out runs/batch",
     ),
-    "dvk export": ("dvk export runs/gate out/fused-gate --to python",),
+    "dvk export": (
+        "dvk export runs/gate out/fused-gate",
+        "dvk export runs/gate out/fused-gate --to hf --license apache-2.0 --repo-id me/fused-gate",
+    ),
     "dvk eval": (
         "dvk eval data/tasks/examples",
         "dvk eval my_tasks --policy nano --turns 4 --out runs/nano",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import base64
 import hashlib
 import importlib
 import json
@@ -19,6 +21,13 @@ import torch
 from dvk.errors import UsageError
 from dvk.pipelines.export import ExportRequest, export
 from tests.pipelines.proven_runs import FUNCTION, NESTED, NORM, proven_run, verdict
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
 
 
 def made(tmp_path: Path, to: str, name: str, run: Path, **options: Any) -> Path:
@@ -144,10 +153,102 @@ def test_a_package_installs_in_a_fresh_environment(tmp_path: Path) -> None:
     assert "median of ratios" in timed.stdout
 
 
-def refused(tmp_path: Path, target: Path, run: Path, match: str, to: str = "python") -> None:
+@pytest.mark.slow
+def test_a_layer_loads_with_hugging_face_kernels(tmp_path: Path) -> None:
+    pytest.importorskip("kernels")
+    folder = made(
+        tmp_path, "hf", "norm-gelu", proven_run(tmp_path / "run", NESTED), repo_id="me/norm-gelu"
+    )
+    done = subprocess.run(
+        [sys.executable, HERE / "exported_layer.py", folder, "NormGelu"],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert (found["eager"], found["fullgraph"], found["other shape"]) == (1, 1, 0)
+    assert found["namespace"] == f"{found['id']}.fused.default"
+
+
+@pytest.mark.slow
+def test_layers_pass_their_own_tests(tmp_path: Path) -> None:
+    run = proven_run(tmp_path / "triton", NESTED, backend="triton")
+    assert "passed" in outcome(made(tmp_path, "hf", "norm-gelu", run), TRITON_INTERPRET="1")
+    run = proven_run(tmp_path / "function", FUNCTION, entry="gated")
+    assert "passed" in outcome(made(tmp_path, "hf", "gated-unit", run))
+
+
+def test_a_layer_keeps_the_rules_of_its_hub(tmp_path: Path) -> None:
+    run = proven_run(tmp_path / "run", NESTED)
+    folder = made(tmp_path, "hf", "norm-gelu", run, license="mit", repo_id="me/norm-gelu")
+    build = tomllib.loads((folder / "build.toml").read_text())
+    assert build["general"] == {
+        "name": "norm-gelu",
+        "version": 1,
+        "edition": 5,
+        "license": "mit",
+        "backends": ["cpu"],
+        "hub": {"repo-id": "me/norm-gelu"},
+    }
+    variant = folder / "build" / "torch-cpu"
+    metadata = json.loads((variant / "metadata.json").read_text())
+    assert metadata["digest"]["files"] == {
+        path.name: base64.b64encode(hashlib.sha256(path.read_bytes()).digest()).decode()
+        for path in variant.iterdir()
+        if path.name != "metadata.json"
+    }
+    assert metadata["id"] in (variant / "_ops.py").read_text()
+    (layer,) = [
+        n
+        for n in ast.parse((variant / "layers.py").read_text()).body
+        if isinstance(n, ast.ClassDef)
+    ]
+    methods = [node.name for node in layer.body if isinstance(node, ast.FunctionDef)]
+    held = [node.target.id for node in layer.body if isinstance(node, ast.AnnAssign)]
+    variables = [node.targets[0].id for node in layer.body if isinstance(node, ast.Assign)]
+    assert (layer.name, methods, sorted(held)) == ("NormGelu", ["forward"], ["norm", "scale"])
+    assert variables == ["has_backward", "can_torch_compile"]
+    for path in variant.glob("*.py"):
+        assert " dvk." not in path.read_text().replace("by dvk.", "") or path.name == "dropin.py"
+    card = (folder / "CARD.md").read_text()
+    assert hashlib.sha256((folder / "verdict.json").read_bytes()).hexdigest() in card
+
+
+STATEFUL = NORM.replace(
+    "    def forward(self, x):\n",
+    "        self.register_buffer('calls', torch.zeros(1))\n\n    def forward(self, x):\n        self.calls.add_(1)\n",
+)
+
+
+def test_what_no_layer_can_hold_is_refused(tmp_path: Path) -> None:
+    line = proven_run(tmp_path / "line", NORM, line="torch.compile")
+    (line / "best.py").write_text("import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n")
+    turn = json.loads((line / "turns.jsonl").read_text())
+    turn["candidate"]["source"] = (line / "best.py").read_text()
+    (line / "turns.jsonl").write_text(json.dumps(turn) + "\n")
+    refused(
+        tmp_path,
+        tmp_path / "good",
+        line,
+        "no kernels that the composer wrote .it is torch.compile",
+        to="hf",
+    )
+    state = proven_run(tmp_path / "state", STATEFUL)
+    refused(tmp_path, tmp_path / "good", state, "writes weights or buffers", to="hf")
+    run = proven_run(tmp_path / "run", NORM)
+    refused(tmp_path, tmp_path / "Good_Name", run, "no name of a kernel", to="hf")
+    refused(tmp_path, tmp_path / "good", run, "no version of a kernel", to="hf", version="1.2")
+    refused(tmp_path, tmp_path / "good", run, "no repository", to="hf", repo_id="nobody")
+    refused(tmp_path, tmp_path / "good", run, "no name of a license", to="hf", license='"\n')
+
+
+def refused(
+    tmp_path: Path, target: Path, run: Path, match: str, to: str = "python", **options: Any
+) -> None:
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UsageError, match=match):
-        export(ExportRequest(run=run, target=target, to=to))
+        export(ExportRequest(run=run, target=target, to=to, **options))
     assert sorted(tmp_path.rglob("*")) == before, "nothing is written"
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from dvk.errors import UsageError
-from dvk.pipelines.export import proven, python_package
+from dvk.pipelines.export import hugging_face, proven, python_package
 from dvk.pipelines.export.proven import ProvenRun
 
-FORMS = ("python",)
+FORMS = ("python", "hf")
 NAME = re.compile(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -29,6 +29,8 @@ class ExportRequest:
     """The folder to write; its last part is the name of the package."""
     to: str
     version: str = "1"
+    license: str = "other"
+    repo_id: str | None = None
 
 
 def export(request: ExportRequest) -> dict[str, Any]:
@@ -65,6 +67,10 @@ def export(request: ExportRequest) -> dict[str, Any]:
 
 
 def _files(request: ExportRequest, run: ProvenRun, name: str, module: str) -> dict[str, str]:
+    if request.to == "hf":
+        return hugging_face.files(
+            run, name, module, request.version, request.license, request.repo_id
+        )
     return python_package.files(run, name, module, request.version)
 
 

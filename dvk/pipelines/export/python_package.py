@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 
 from dvk.composer.dropin.namespace import names_bound_by
 from dvk.errors import UsageError
@@ -33,8 +32,8 @@ def files(run: ProvenRun, name: str, module: str, version: str) -> Files:
         f"{module}/__init__.py": _init(run, shown, kernels is not None),
         f"{module}/dropin.py": run.source,
         "tests/judge_inputs.py": inputs_file.text(run, module, entry),
-        f"tests/test_{module}.py": _test(run, module, kernels),
-        "benchmarks/benchmark.py": texts.filled("benchmark.py"),
+        f"tests/test_{module}.py": package_test(run, module, kernels),
+        "benchmarks/benchmark.py": texts.filled("benchmark.py", before=""),
         "verdict.json": run.verdict_text,
         "pyproject.toml": pyproject(run, name, module, version),
         "README.md": _readme(run, name, module, shown, kernels),
@@ -105,7 +104,8 @@ def _init(run: ProvenRun, shown: list[str], operator: bool) -> str:
     )
 
 
-def _test(run: ProvenRun, module: str, kernels: program.StatelessProgram | None) -> str:
+def package_test(run: ProvenRun, module: str, kernels: program.StatelessProgram | None) -> str:
+    """The test of an export: the judge's inputs, and the operator's contract if there is one."""
     more = ""
     if kernels is not None:
         more = texts.filled(
@@ -150,8 +150,3 @@ def _readme(
         operator=operator,
         compiles=f" {compiles(run)}",
     )
-
-
-def joined(*parts: Mapping[str, str]) -> Files:
-    """All files of several parts."""
-    return {path: text for part in parts for path, text in part.items()}
