@@ -27,6 +27,12 @@ def command(
     repo_id: Annotated[
         str | None, typer.Option(help="hf: repository on the hub, owner/name; nothing is uploaded.")
     ] = None,
+    op: Annotated[
+        str | None,
+        typer.Option(
+            help='vllm: the operator that the module computes, with its constants, e.g. "rms_norm(epsilon=1e-6)".'
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for programs.")
     ] = False,
@@ -37,11 +43,12 @@ def command(
     --to takes
       python   a package for pip: the drop-in, its operator, tests, benchmark
       hf       Hugging Face kernels, edition 5: a layer for kernelize, with a build that loads from the folder
+      vllm     a plugin of vLLM: the kernels as an implementation of the operator --op
     """
     from dvk.pipelines.export import ExportRequest, export
 
     request = ExportRequest(
-        run=run, target=target, to=to, version=version, license=license_name, repo_id=repo_id
+        run=run, target=target, to=to, version=version, license=license_name, repo_id=repo_id, op=op
     )
     summary = export(request)
     if as_json:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from dvk.errors import UsageError
-from dvk.pipelines.export import hugging_face, proven, python_package
+from dvk.pipelines.export import hugging_face, proven, python_package, vllm_plugin
 from dvk.pipelines.export.proven import ProvenRun
 
-FORMS = ("python", "hf")
+FORMS = ("python", "hf", "vllm")
 NAME = re.compile(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -31,6 +31,8 @@ class ExportRequest:
     version: str = "1"
     license: str = "other"
     repo_id: str | None = None
+    op: str | None = None
+    """vLLM's operator that the module computes, with its constants."""
 
 
 def export(request: ExportRequest) -> dict[str, Any]:
@@ -71,6 +73,8 @@ def _files(request: ExportRequest, run: ProvenRun, name: str, module: str) -> di
         return hugging_face.files(
             run, name, module, request.version, request.license, request.repo_id
         )
+    if request.to == "vllm":
+        return vllm_plugin.files(run, name, module, request.version, request.op)
     return python_package.files(run, name, module, request.version)
 
 

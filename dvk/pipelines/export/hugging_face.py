@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 
 from dvk.errors import UsageError
 from dvk.pipelines.export import claim, inputs_file, layer_file, operator_file, program, texts
@@ -50,25 +51,7 @@ def files(
         "layers.py": layer_file.text(run, kernels, layer, OPERATOR),
         "op.py": operator,
     }
-    unique = f"_{module}_{backend}_{_digest(source)[:12]}"
     variant = f"torch-{backend}"
-    build = {**source, "_ops.py": texts.filled("_ops.py", id=unique)}
-    metadata = {
-        "id": unique,
-        "name": name,
-        "version": int(version),
-        "license": license_name,
-        "python-depends": [],
-        "backend": {"type": backend},
-        "digest": {
-            "algorithm": "sha256",
-            "files": {
-                path: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-                for path, text in sorted(build.items())
-            },
-        },
-    }
-    build["metadata.json"] = json.dumps(metadata, indent=2) + "\n"
     return {
         "build.toml": texts.filled(
             "build.toml",
@@ -91,7 +74,10 @@ def files(
         ),
         "verdict.json": run.verdict_text,
         **{f"torch-ext/{module}/{path}": text for path, text in source.items()},
-        **{f"build/{variant}/{path}": text for path, text in build.items()},
+        **{
+            f"build/{variant}/{path}": text
+            for path, text in _build(source, name, module, int(version), license_name, backend)
+        },
         "tests/conftest.py": texts.filled("conftest.py", module=module, variant=variant),
         "tests/judge_inputs.py": inputs_file.text(run, module, kernels.original),
         f"tests/test_{module}.py": package_test(run, module, kernels),
@@ -99,6 +85,29 @@ def files(
             "benchmark.py", before="\nimport conftest  # noqa: F401"
         ),
     }
+
+
+def _build(
+    source: dict[str, str], name: str, module: str, version: int, license_name: str, backend: str
+) -> Iterator[tuple[str, str]]:
+    """The files of the build: the source, its namespace of operators, its metadata."""
+    unique = f"_{module}_{backend}_{_digest(source)[:12]}"
+    build = {**source, "_ops.py": texts.filled("_ops.py", id=unique)}
+    hashes = {
+        path: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for path, text in sorted(build.items())
+    }
+    metadata = {
+        "id": unique,
+        "name": name,
+        "version": version,
+        "license": license_name,
+        "python-depends": [],
+        "backend": {"type": backend},
+        "digest": {"algorithm": "sha256", "files": hashes},
+    }
+    yield from build.items()
+    yield "metadata.json", json.dumps(metadata, indent=2) + "\n"
 
 
 def _check(name: str, version: str, license_name: str, repo_id: str | None) -> None:
