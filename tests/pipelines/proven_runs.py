@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +207,21 @@ def _as_module(function: Any) -> nn.Module:
     from dvk.tasks.entry import as_module
 
     return as_module(function)
+
+
+def outcome(package: Path, **environment: str) -> str:
+    """Run a package's own tests in place; what pytest prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"],
+        cwd=package,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(package),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout

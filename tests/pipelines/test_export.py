@@ -20,7 +20,7 @@ import torch
 
 from dvk.errors import UsageError
 from dvk.pipelines.export import ExportRequest, export
-from tests.pipelines.proven_runs import FUNCTION, NESTED, NORM, proven_run, verdict
+from tests.pipelines.proven_runs import FUNCTION, NESTED, NORM, outcome, proven_run, verdict
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,24 +38,6 @@ def made(tmp_path: Path, to: str, name: str, run: Path, **options: Any) -> Path:
         == summary["files"]
     )
     return target
-
-
-def outcome(package: Path, **environment: str) -> str:
-    """Run a package's own tests in place; what pytest prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"],
-        cwd=package,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(package),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    return done.stdout
 
 
 def loaded(package: Path, module: str, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -10,8 +10,7 @@ import pytest
 from dvk.errors import UsageError
 from dvk.pipelines.export import ExportRequest, export
 from dvk.pipelines.export.vllm_operators import OPERATORS, parse
-from tests.pipelines.proven_runs import NESTED, NORM, proven_run
-from tests.pipelines.test_export import outcome
+from tests.pipelines.proven_runs import NESTED, NORM, outcome, proven_run
 from tests.pipelines.vllm_modules import MODULES
 
 if sys.version_info >= (3, 11):
