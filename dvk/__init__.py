@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dvk.api import Result, evaluate, optimize, verify
+    from dvk.api.network import ModelResult, optimize_model
     from dvk.errors import (
         DvkError,
         LibraryError,
@@ -30,6 +31,7 @@ __all__ = [
     "LibraryError",
     "MachineError",
     "ModelError",
+    "ModelResult",
     "Result",
     "RunFolderError",
     "TaskError",
@@ -37,6 +39,7 @@ __all__ = [
     "Verdict",
     "evaluate",
     "optimize",
+    "optimize_model",
     "verify",
 ]
 
@@ -45,6 +48,8 @@ _HOMES = {
     "evaluate": "dvk.api",
     "optimize": "dvk.api",
     "verify": "dvk.api",
+    "ModelResult": "dvk.api.network",
+    "optimize_model": "dvk.api.network",
     "Library": "dvk.skills",
     "Verdict": "dvk.records",
     **dict.fromkeys(

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 GROUPS = {
     "What to run": (
         "--input",
+        "--model",
         "--extra-input",
         "--init",
         "--eval",
@@ -44,6 +45,7 @@ EXAMPLES = {
         'dvk optimize pkg.model:Gate --init 512 --input "x=float32[64,1024]" --extra-input "x=float32[8,1024]"',
         "dvk optimize model.py --out runs/gate --resume --budget-s 600",
         "dvk optimize model.py --backbone nano",
+        "dvk optimize --model transformers:LlamaForCausalLM --config config.json --config num_hidden_layers=4",
     ),
     "dvk verify": (
         "dvk verify model.py best.py",

@@ -5,19 +5,30 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dvk.cli.options import Conf, Dtype, Dynamic, Init, Inputs, Settings, Train
+from dvk.cli.options import Dtype, Dynamic, Init, Inputs, Settings, Train
 from dvk.errors import UsageError
+
+if TYPE_CHECKING:
+    from dvk.config import Config
 
 
 def command(
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(help="The file to make faster: model.py, model.py:Name or pkg.model:Name."),
-    ],
+    ] = None,
+    whole: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="A whole model instead of a file, by its repeated blocks, with random weights in eval mode: "
+            "transformers:CLASS, timm:NAME, diffusers:CLASS or path/to/file.py:factory.",
+        ),
+    ] = None,
     inputs: Inputs = None,
     also: Annotated[
         list[str] | None,
@@ -89,7 +100,12 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for programs.")
     ] = False,
-    config: Conf = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="TOML file with settings; with --model also the model's configuration: FILE.json or key=value."
+        ),
+    ] = None,
     settings: Settings = None,
 ) -> None:
     """Search for the fastest kernels that survive verification; exit 1 when nothing faster was proved."""
@@ -98,8 +114,9 @@ def command(
     from dvk.pipelines.optimize.request import OptimizeRequest
 
     _check(device, baseline or [])
+    toml, own = _configs(config or [], whole is not None)
     merged = configuration.load(
-        config,
+        toml,
         settings or [],
         {
             "optimize.budget_s": budget_s,
@@ -107,6 +124,18 @@ def command(
             "remote.judge": judge,
         },
     )
+    if whole is not None:
+        beside = {"a file": model, "--extra-input": also, "--init": init, "--judge": judge}
+        _alone(
+            beside
+            | {"--backbone": backbone, "--davinci": davinci, "--train": train, "--dynamic": dynamic}
+        )
+        source = whole, own, inputs, dtype, device
+        how = {"backend": backend, "strategy": strategy, "baselines": tuple(baseline or ())}
+        where = {"library": library, "out": out, "resume": resume, "argv": tuple(sys.argv)}
+        return _whole_model(source, how | where, merged, as_json)
+    if model is None:
+        raise UsageError("nothing to make faster", "give a file, or a whole model: --model SPEC")
     request = OptimizeRequest(
         spec=model,
         inputs=tuple(inputs or ()),
@@ -131,6 +160,53 @@ def command(
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
     if summary["status"] != "faster":
         raise typer.Exit(1)
+
+
+def _whole_model(
+    source: tuple[Any, ...], options: dict[str, Any], config: Config, as_json: bool
+) -> None:
+    """Make a whole model faster, and print what came of it.
+
+    Args:
+        source: --model, its configuration, --input, --dtype, --device.
+        options: fields of the request.
+    """
+    from dvk import backends
+    from dvk.api.network import ModelRequest, ModelSource, report, run
+    from dvk.api.network.building import read_settings
+
+    spec, own, inputs, dtype, device = source
+    made = ModelSource(
+        spec=spec,
+        settings=read_settings(own),
+        inputs=tuple(inputs or ()),
+        dtype=dtype,
+        device=device or backends.default_device(),
+    )
+    summary = run(ModelRequest(source=made, **options), config)
+    print(json.dumps(summary) if as_json else "\n".join(report.lines(summary)))
+    if summary["status"] != "faster":
+        raise typer.Exit(1)
+
+
+def _alone(beside: dict[str, Any]) -> None:
+    """Refuse what does not go with --model."""
+    for name, value in beside.items():
+        if value:
+            raise UsageError(f"--model does not go with {name}", "leave one of them out")
+
+
+def _configs(given: list[str], whole: bool) -> tuple[Path | None, list[str]]:
+    """Split `--config` into the TOML file with settings, and what configures a model.
+
+    Raises:
+        UsageError: several TOML files, or a model's configuration without --model.
+    """
+    own = [one for one in given if whole and (one.endswith(".json") or "=" in one)]
+    toml = [one for one in given if one not in own]
+    if len(toml) > 1:
+        raise UsageError(f"several files with settings: {', '.join(toml)}", "give one --config")
+    return Path(toml[0]) if toml else None, own
 
 
 def _check(device: str | None, baseline: list[str]) -> None:

@@ -122,16 +122,14 @@ class Drawer:
         if not self._specs:
             return self._of_file()
         if not any(spec.fill == "like" for spec in self._specs):
-            return [], {spec.name: _from_spec(spec) for spec in self._specs}
+            return [], {spec.name: from_spec(spec) for spec in self._specs}
         draws = [self._of_file()]
         native = self._by_parameter(draws[0])
         num_draws = max(_num_draws(spec, native.get(spec.name)) for spec in self._specs)
         draws += [self._of_file() for _ in range(min(num_draws, MAX_DRAWS) - 1)]
         named = [self._by_parameter(draw) for draw in draws]
         values = {
-            s.name: _like(s, [draw[s.name] for draw in named])
-            if s.fill == "like"
-            else _from_spec(s)
+            s.name: _like(s, [draw[s.name] for draw in named]) if s.fill == "like" else from_spec(s)
             for s in self._specs
         }
         args, kwargs = draws[0]
@@ -213,7 +211,8 @@ def guarded(drawer: Drawer, seed: int, variant: ShapeVariant | None = None) -> C
         ) from error
 
 
-def _from_spec(spec: InputSpec) -> Any:
+def from_spec(spec: InputSpec) -> Any:
+    """Return the value of one `--input`, drawn by the global generator."""
     if spec.dtype is None:
         return spec.value
     dtype = getattr(torch, spec.dtype)

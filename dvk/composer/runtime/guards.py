@@ -267,7 +267,7 @@ class dvk_guarded(torch.nn.Module):
     """The base of a ModelNew around its program and the original: it prepares itself at the first call, and again after changes."""
 
     _dvk_config: str | None = (
-        None  # dvk_config of the module that the programs were made for, without the parts left to PyTorch
+        None  # dvk_config of the modules that the programs were made for, without the parts left to PyTorch, apart by spaces
     )
     _dvk_apart: tuple[str, ...] = ()
     _dvk_free: tuple[str, ...] = ()  # attributes that calls left to PyTorch change
@@ -294,7 +294,8 @@ class dvk_guarded(torch.nn.Module):
         }
         if self._dvk_watched[1] != list(self._dvk_modes.values()):
             return False
-        if self._dvk_config not in (None, dvk_config(self, self._dvk_apart, self._dvk_free)):
+        known = (self._dvk_config or "").split()
+        if known and dvk_config(self, self._dvk_apart, self._dvk_free) not in known:
             return False
         if self._dvk_paths:
             self._dvk_weights, self._dvk_places = dvk_bind(self, self._dvk_paths)

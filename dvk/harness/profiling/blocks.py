@@ -51,9 +51,18 @@ def child(channel: Any) -> None:
 
 
 def measured(
-    model: Any, args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str]
+    model: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    names: Sequence[str],
+    of: Callable[[list[float]], float] = median,
 ) -> dict[str, float]:
-    """Return median milliseconds by block and of the whole; runs where the user's code may run."""
+    """Return milliseconds by block and of the whole; runs where the user's code may run.
+
+    Args:
+        of: makes one figure of those of several calls. Other load adds to some calls of each block, but to most calls of the whole: the
+            least ones add up.
+    """
     import torch
 
     wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
@@ -93,4 +102,4 @@ def measured(
             model(*args, **kwargs)
             leave()
             runs.append(dict(spent))
-    return {name: median(run[name] for run in runs[WARM:]) for name in [*names, WHOLE]}
+    return {name: of([run[name] for run in runs[WARM:]]) for name in [*names, WHOLE]}

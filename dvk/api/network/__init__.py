@@ -1,0 +1,241 @@
+"""A whole model, faster: profile it, search its repeated modules once each, patch all of their instances, verify the whole.
+
+    building    a model by name, with random weights
+    examples    what it is called with
+    profiling   the time of every submodule                                  profile.json
+    choosing    groups of equal modules, and which to take
+    trying      the quick composition of one module                          tried.jsonl
+    blocks      the groups in a run; a search for each that is chosen        blocks/NAME/, a run of `dvk optimize`
+    reading     what is read of the configuration: nothing else of it must be equal
+    patching    the drop-ins in one package, applying: its code              patch/
+    verifying   outputs and time of the whole model, patched and not; fresh: in a new process
+    proving     which patches stay                                           verdict.json
+    report      the summary, for people and programs                         summary.jsonl, report.md
+
+Each stage reads what an earlier process of the run left. The profile, the quick compositions and the check of the outputs run in the
+calling process, with the user's model; searches, and the claim of the whole model's time, use other processes. A live model, which
+another process cannot build, is timed in the calling one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from dvk import backends, registry, search
+from dvk import config as configuration
+from dvk.api.network import examples, patching, proving, report
+from dvk.api.network.blocks import Blocks
+from dvk.api.network.building import ModelSource, Network, build
+from dvk.api.network.profiling import Part, Profile, profile
+from dvk.api.network.result import ModelResult
+from dvk.api.written import device_of
+from dvk.config import Config
+from dvk.device_lock import DeviceLock, of_cpu, of_gpu
+from dvk.errors import MachineError, UsageError
+from dvk.runs import RunFolder
+from dvk.skills import Library
+from dvk.tasks.sourcefile import fault
+
+__all__ = ["ModelRequest", "ModelResult", "ModelSource", "optimize_model", "run"]
+
+PROFILE, SUMMARY = "profile.json", "summary.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """A request to make a whole model faster."""
+
+    source: ModelSource
+    backend: str = "auto"
+    strategy: str = "auto"
+    baselines: tuple[str, ...] = ()
+    library: Path | None = None
+    out: Path | None = None
+    resume: bool = False
+    argv: tuple[str, ...] = ()
+    quiet: bool = False
+
+
+def optimize_model(
+    model: nn.Module,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    budget_s: float | None = None,
+    backend: str = "auto",
+    baselines: Sequence[str] = (),
+    library: str | Path | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> ModelResult:
+    """Make a whole live model faster by its repeated modules, as `dvk optimize --model` does; the model is left as it was.
+
+    `result.apply(model)` patches it, or `from patch import apply` once `result.save(folder)` has copied the package.
+
+    Args:
+        model: an nn.Module in the mode that it is to be fast in.
+        inputs: example inputs of one call.
+        kwargs: example keyword arguments.
+        budget_s: seconds that the searches of all blocks may take together (default: 120).
+        backend: auto, triton, cuda or cpp.
+        baselines: also timed against: compile.
+        library: skill library.
+        out: run folder (default: runs/optimize-NAME-TIME).
+        resume: continue the run in `out`.
+        progress: tell each step on stderr.
+        settings: other settings.
+
+    Raises:
+        DvkError: the user can fix it; its text says how.
+    """
+    if unknown := [one for one in baselines if one not in ("eager", "compile")]:
+        raise UsageError(f"unknown baseline: `{unknown[0]}`", "choose compile")
+    flags = {**(settings or {}), **({"optimize.budget_s": budget_s} if budget_s else {})}
+    config = configuration.load(None, (), flags)
+    name = type(model).__name__
+    source = ModelSource(spec=f"live:{name}", device=device_of(model, (inputs, dict(kwargs or {}))))
+    request = ModelRequest(
+        source=source,
+        backend=backend,
+        baselines=tuple(baselines),
+        library=Path(library) if library else None,
+        out=Path(out) if out else None,
+        resume=resume,
+        argv=("python", "dvk.optimize_model", name),
+        quiet=not progress,
+    )
+    summary = _run(request, config, Network(model, source, {}), (list(inputs), dict(kwargs or {})))
+    return ModelResult(summary)
+
+
+def run(request: ModelRequest, config: Config) -> dict[str, Any]:
+    """Run `dvk optimize --model`; returns what `--json` prints.
+
+    Raises:
+        DvkError: the user can fix it.
+    """
+    device = request.source.device
+    if device == "cuda" and backends.default_device() != "cuda":
+        raise MachineError(
+            "no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi"
+        )
+    return _run(request, config, None, None)
+
+
+def _run(
+    request: ModelRequest, config: Config, network: Network | None, call: examples.Call | None
+) -> dict[str, Any]:
+    device = request.source.device
+    backend = backends.pick(request.backend, device)  # type: ignore[arg-type]  # checked
+    if unfit := backends.get(backend).untimed(device):  # type: ignore[arg-type]
+        raise UsageError(f"{backend} kernels cannot be timed here: {unfit}", "leave out --backend")
+    registry.resolve(request.strategy, search.STRATEGIES, "strategy")
+    if request.strategy in search.ASK_A_MODEL:
+        problem = f"`--strategy {request.strategy}` asks a language model"
+        raise UsageError(problem, "choose --strategy composer for a whole model")
+    RunFolder.refuse_used(request.out, resume=request.resume)
+    Library.open(request.library).close()
+    live = network is not None
+    network = network or build(request.source)
+    draws = (
+        [examples.draw(network, seed) for seed in range(proving.DRAWS)] if call is None else None
+    )
+    calls = draws or proving.varied(call)  # type: ignore[arg-type]  # one of them is given
+    _call_once(network, calls[0])
+    with RunFolder.open(
+        request.out,
+        command="optimize",
+        name=request.source.name,
+        argv=request.argv,
+        config=config,
+        resume=request.resume,
+    ) as folder:
+        if folder.answered(replace(request, backend=backend), config, ("optimize.budget_s",)):
+            return dict(folder.read(SUMMARY)[-1])
+        return _story(folder, network, calls, request, backend, config, live=live)
+
+
+def _story(
+    folder: RunFolder,
+    network: Network,
+    calls: Sequence[examples.Call],
+    request: ModelRequest,
+    backend: str,
+    config: Config,
+    *,
+    live: bool,
+) -> dict[str, Any]:
+    """The stages, one after another."""
+    began, note, model = time.monotonic(), _notes(request.quiet), network.model
+    alone = _alone(request.source.device)
+    found = _profiled(folder, model, calls[0], alone)
+    blocks = Blocks(folder, model, calls[0], found, backend, config, alone)
+    note(f"{request.source.spec}: {found.ms:.2f} ms a call, {len(blocks.groups)} kinds of blocks")
+    blocks.try_all(note)
+    blocks.search(note, {"library": request.library, "strategy": request.strategy})
+    patches, left = blocks.patches()
+    package = patching.write(folder.path, patches, request.source.spec, blocks.reads)
+    proved = proving.prove(
+        proving.Subject(model, calls, package, None if live else request.source, config),
+        [one.name for one in patches],
+        alone,
+        note,
+        compiled="compile" in request.baselines,
+    )
+    kept = [one for one in patches if one.name in proved.kept]
+    patching.write(folder.path, kept, request.source.spec, blocks.reads)
+    folder.write_text("verdict.json", json.dumps(asdict(proved), indent=2) + "\n")
+    summary = report.summary(folder.path, request.source.spec, backend, blocks, left, proved)
+    summary["seconds"] = round(time.monotonic() - began, 1)
+    folder.write_text("report.md", "\n".join(report.page(summary)) + "\n")
+    folder.append(SUMMARY, summary)
+    folder.finish("done")
+    return summary
+
+
+def _call_once(network: Network, call: examples.Call) -> None:
+    args, kwargs = call
+    try:
+        with torch.no_grad():
+            network.model(*args, **kwargs)
+    except Exception as error:  # a model of any kind may raise anything
+        what = f"`{network.source.spec}` failed on the example inputs"
+        raise fault(what, error, "give inputs that it can be called with: --input") from error
+
+
+def _profiled(folder: RunFolder, model: nn.Module, call: examples.Call, alone: Any) -> Profile:
+    """The profile, that of an earlier process if there is one."""
+    file = folder.path / PROFILE
+    if file.exists():
+        read = json.loads(file.read_text(encoding="utf-8"))
+        return Profile(read["ms"], tuple(Part(**part) for part in read["parts"]))
+    with alone():
+        found = profile(model, *call)
+    folder.write_text(PROFILE, json.dumps(asdict(found), indent=1) + "\n")
+    return found
+
+
+def _alone(device: str) -> Callable[[], Any]:
+    """The device without anything else that measures on it."""
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        with DeviceLock(of_gpu() if device == "cuda" else of_cpu()).exclusive():
+            yield
+
+    return alone
+
+
+def _notes(quiet: bool) -> Callable[[str], None]:
+    return (lambda _: None) if quiet else (lambda text: print(text, file=sys.stderr, flush=True))

@@ -1,0 +1,227 @@
+"""The blocks of a model in a run: tried quickly, searched one after another, and made into patches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+import dvk.api
+from dvk.api.network import patching, profiling, trying
+from dvk.api.network.choosing import MOST_TRIED, Group, Tried, chosen, groups
+from dvk.api.network.patching import Patch
+from dvk.api.network.profiling import Profile
+from dvk.api.network.reading import reads
+from dvk.api.network.trying import Call
+from dvk.api.result import Result
+from dvk.api.written import write
+from dvk.composer import CannotCompose
+from dvk.config import Config
+from dvk.errors import DvkError
+from dvk.runs import RunFolder
+from dvk.tasks.sourcefile import execute
+
+TRIED = "tried.jsonl"
+TRYING_SHARE = 0.4
+"""Share of the budget that quick compositions may take."""
+SECTIONS = ("judge", "optimize", "limits")
+"""Settings that a block's search takes over."""
+LEAST_S = 5.0
+"""Seconds of the shortest search."""
+
+
+@dataclass
+class Searched:
+    """One group's search: its result, or why there is none."""
+
+    group: Group
+    result: Result | None
+    why: str = ""
+
+    @property
+    def gain(self) -> float:
+        """Speedup of one module over eager; 1 if there is no drop-in."""
+        if self.text is None:
+            return 1.0
+        assert self.result is not None
+        return max(float(self.result.summary["speedup"] or 1.0), 1.0)
+
+    @property
+    def text(self) -> str | None:
+        """Its drop-in. One that was right, and whose gain the machine was too noisy to prove, is left to the proof of the whole."""
+        if self.result is None:
+            return None
+        unproven = self.result.summary.get("unproven")
+        if self.result.status == "too_noisy" and unproven:
+            return Path(unproven).read_text(encoding="utf-8")
+        return self.result.source
+
+
+class Blocks:
+    """The groups of one model, with what became of each."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        model: nn.Module,
+        call: Call,
+        found: Profile,
+        backend: str,
+        config: Config,
+        alone: Callable[[], AbstractContextManager[None]],
+    ):
+        self.run, self.model, self.call, self.profile = run, model, call, found
+        self.backend, self.config, self.alone = backend, config, alone
+        self.groups = groups(found)
+        self.tried: dict[str, Tried] = {}
+        self.searched: dict[str, Searched] = {}
+        self.reads = reads(model, *call)
+        self._calls: dict[str, Call] = {}
+
+    def calls(self, paths: list[str]) -> dict[str, Call]:
+        """What the modules at these paths are called with."""
+        if missing := [path for path in paths if path not in self._calls]:
+            args, kwargs = self.call
+            self._calls |= profiling.captured(self.model, args, kwargs, missing)
+        return {path: self._calls[path] for path in paths}
+
+    def try_all(self, note: Callable[[str], None]) -> None:
+        """Compose one module of each group quickly; results of an earlier process are kept."""
+        self.tried = {row.pop("name"): Tried(**row) for row in self.run.read(TRIED)}
+        end = time.monotonic() + TRYING_SHARE * self.config.optimize.budget_s
+        for group in self.groups[:MOST_TRIED]:
+            if group.name in self.tried:
+                continue
+            if time.monotonic() > end:
+                note("the other groups are not tried: the budget for quick compositions is spent")
+                break
+            path = group.paths[0]
+            module, call = self.model.get_submodule(path), self.calls([path])[path]
+            try:
+                written = write(module, *call)
+            except DvkError as error:
+                found = Tried(1.0, why=error.message)
+            else:
+                with self.alone():
+                    found = trying.tried(module, call, written, self.backend)
+            self.tried[group.name] = found
+            self.run.append(TRIED, {"name": group.name, **asdict(found)})
+            told = found.why or f"about {found.gain:.2f}x"
+            note(
+                f"{group.name} ({len(group.paths)} of them, {group.share:.0%} of the time): {told}"
+            )
+
+    @property
+    def gains(self) -> dict[str, float]:
+        """Speedups by group: measured where it was searched, estimated else."""
+        found = {name: one.gain for name, one in self.tried.items()}
+        return found | {name: one.gain for name, one in self.searched.items()}
+
+    def chosen(self) -> list[tuple[Group, tuple[str, ...]]]:
+        """The choice by what is known now."""
+        return chosen(self.profile, self.groups, self.gains)
+
+    def search(self, note: Callable[[str], None], options: Mapping[str, Any]) -> None:
+        """Search the chosen groups, the largest saving first; one that gains nothing gives way to what it holds."""
+        end = time.monotonic() + self.config.optimize.budget_s
+        while True:
+            waiting = [
+                (group, sum(p.ms for p in self.profile.parts if p.path in paths))
+                for group, paths in self.chosen()
+                if group.name not in self.searched
+            ]
+            if not waiting:
+                return
+            group, ms = waiting[0]
+            left = end - time.monotonic()
+            folder = self.run.path / "blocks" / group.name
+            if left < LEAST_S and self.searched and not folder.exists():
+                self.searched[group.name] = Searched(group, None, "the budget was spent")
+                continue
+            seconds = max(LEAST_S, left * ms / sum(took for _, took in waiting))
+            note(f"search of {group.name}: {seconds:.0f} s")
+            self.searched[group.name] = self._searched(group, seconds, options)
+
+    def _searched(self, group: Group, seconds: float, options: Mapping[str, Any]) -> Searched:
+        path = group.paths[0]
+        args, kwargs = self.calls([path])[path]
+        folder = self.run.path / "blocks" / group.name
+        settings = self.config.model_dump(exclude_unset=True, include=set(SECTIONS))
+        flat = {
+            f"{section}.{key}": v for section, one in settings.items() for key, v in one.items()
+        }
+        try:
+            result = dvk.api.optimize(
+                self.model.get_submodule(path),
+                *args,
+                kwargs=kwargs,
+                backend=self.backend,
+                out=folder,
+                resume=True,
+                settings={**flat, **_budget(folder, seconds), "optimize.own_kernels": True},
+                progress=False,
+                **options,
+            )
+        except DvkError as error:
+            return Searched(group, None, error.message)
+        return Searched(group, result, "" if result.faster else result.reason or result.status)
+
+    def patches(self) -> tuple[list[Patch], dict[str, str]]:
+        """The drop-ins of what was searched and chosen, and by path why an equal module is left out."""
+        made: list[Patch] = []
+        left: dict[str, str] = {}
+        for group, paths in self.chosen():
+            one = self.searched.get(group.name)
+            if one is None or one.result is None or one.text is None:
+                continue
+            proved, apart = self.alike(list(paths))
+            left |= apart
+            drop_in = execute(one.text, role="block")
+            modules = [self.model.get_submodule(path) for path in proved]
+            assert one.result.written is not None
+            made.append(
+                Patch(
+                    group.name,
+                    group.kind,
+                    one.result.written.entry,
+                    one.text,
+                    patching.configs(drop_in, modules, self.reads),
+                )
+            )
+        return made, left
+
+    def alike(self, paths: list[str]) -> tuple[list[str], dict[str, str]]:
+        """Those of equal modules that compute the very graph of the searched one, and why others do not."""
+        group = next(one for one in self.groups if paths[0] in one.paths)
+        first = group.paths[0]
+        calls = self.calls([first, *paths])
+        graph = trying.graph_of(self.model.get_submodule(first), calls[first]).graph
+        proved: list[str] = []
+        left: dict[str, str] = {}
+        for path in paths:
+            try:
+                same = path == first or trying.same_graph(
+                    trying.graph_of(self.model.get_submodule(path), calls[path]).graph, graph
+                )
+            except CannotCompose as error:
+                left[path] = str(error)
+                continue
+            if same:
+                proved.append(path)
+            else:
+                left[path] = f"it computes something else than {first}"
+        return proved, left
+
+
+def _budget(folder: Any, seconds: float) -> dict[str, float]:
+    """The search's time: as asked before, where it was begun."""
+    from dvk.run_places import read_manifest
+
+    known = read_manifest(folder) if folder.is_dir() else None
+    earlier = known and known["config"].get("optimize", {}).get("budget_s")
+    return {"optimize.budget_s": earlier or round(seconds, 1)}

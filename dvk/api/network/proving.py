@@ -1,0 +1,173 @@
+"""Which patches stay in a model: those with which the whole is right, and no slower.
+
+The claim follows the judge's rule: several fresh processes, one look after five of them and one after ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from dvk.api.network import fresh, patching, verifying
+from dvk.api.network.building import ModelSource
+from dvk.api.network.verifying import Call, Checked, Timed
+from dvk.config import Config
+from dvk.harness.timing.claims import FIRST_LOOK, LAST_LOOK, claim, undecided
+from dvk.records import Claim
+from dvk.stats.intervals import process_interval
+from dvk.tasks.trees import map_tensors
+
+WRONG = "the whole model's outputs are wrong with it"
+DRAWS = 3
+"""Inputs on which outputs are compared."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model with its inputs and its patch; `source` is None where no other process can build it."""
+
+    model: nn.Module
+    calls: Sequence[Call]
+    package: Path
+    source: ModelSource | None
+    config: Config
+
+
+@dataclass(frozen=True)
+class Proved:
+    """The patches that stay, why others do not, and the whole model's outputs and time."""
+
+    kept: tuple[str, ...] = ()
+    dropped: dict[str, str] = field(default_factory=dict)
+    idle: dict[str, str] = field(default_factory=dict)
+    """Patched modules whose kernels did not run in a call of the model, and why."""
+    checked: tuple[Checked, ...] = ()
+    timed: tuple[Timed, ...] = ()
+    claim: dict[str, Any] | None = None
+    over_compile: dict[str, float] | None = None
+    why: str = ""
+    """Why nothing is claimed."""
+
+
+def varied(call: Call) -> list[Call]:
+    """The given call and others like it: floats scaled within the values that they have, whole numbers as they are."""
+
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or tensor.numel() < 2:
+            return tensor
+        if not bool(tensor.isfinite().all()) or torch.equal(tensor, tensor.round()):
+            return tensor  # masks and the like mean what they are
+        scaled = tensor * (0.8 + 0.4 * torch.rand_like(tensor))
+        return scaled.clamp(tensor.min(), tensor.max())
+
+    return [call, *(map_tensors(other, call) for _ in range(DRAWS - 1))]
+
+
+def prove(
+    subject: Subject,
+    names: Sequence[str],
+    alone: Callable[[], AbstractContextManager[None]],
+    note: Callable[[str], None],
+    *,
+    compiled: bool,
+) -> Proved:
+    """Check the whole model, leave out patches with which it is wrong or slower, and time what remains."""
+    if not names:
+        return Proved(why="no block was made faster")
+    patch = patching.load(subject.package)
+    kept, dropped = list(names), {}
+    checked = verifying.check(subject.model, patch, subject.calls, kept)
+    while kept and (wrong := _wrong(checked)):
+        guilty = _guilty(subject, patch, kept)
+        dropped[guilty] = f"{WRONG}: {wrong}"
+        note(f"left out {guilty}: {dropped[guilty]}")
+        kept.remove(guilty)
+        checked = verifying.check(subject.model, patch, subject.calls, kept)
+    for name in list(kept):
+        with alone():
+            one = _timed_here(subject, patch, [name])
+        if one.hi < 1:
+            dropped[name] = f"the whole model is slower with it: {one.speedup:.2f}x"
+            note(f"left out {name}: {dropped[name]}")
+            kept.remove(name)
+    if not kept:
+        return Proved(dropped=dropped, checked=tuple(checked), why="no patch made the model faster")
+    used = verifying.in_use(subject.model, patch, subject.calls[0], kept)
+    idle = {
+        path: "its kernels do not fit how the model calls it" for path, on in used.items() if not on
+    }
+    timed = _claimed(subject, patch, kept, alone, compiled=compiled)
+    found = _claim(timed)
+    over = [one.over_compile for one in timed if one.over_compile]
+    return Proved(
+        kept=tuple(kept),
+        dropped=dropped,
+        idle=idle,
+        checked=tuple(checked),
+        timed=tuple(timed),
+        claim=found.model_dump(mode="json"),
+        over_compile=process_interval(over).model_dump(mode="json") if len(over) > 1 else None,
+        why=found.why,
+    )
+
+
+def _wrong(checked: Sequence[Checked]) -> str:
+    return next((one.wrong for one in checked if one.wrong), "")
+
+
+def _guilty(subject: Subject, patch: ModuleType, kept: Sequence[str]) -> str:
+    """The patch to leave out: one that is wrong by itself, else the one with the largest error."""
+    alone = {name: verifying.check(subject.model, patch, subject.calls, [name]) for name in kept}
+    return max(
+        alone, key=lambda name: (bool(_wrong(alone[name])), max(c.error for c in alone[name]))
+    )
+
+
+def _timed_here(
+    subject: Subject, patch: ModuleType, only: Sequence[str], *, compiled: bool = False
+) -> Timed:
+    judge = subject.config.judge
+    return verifying.measure(
+        subject.model,
+        patch,
+        subject.calls[0],
+        seconds=judge.claim_s,
+        pairs=judge.claim_pairs,
+        settled=judge.settled,
+        only=only,
+        with_compile=compiled,
+    )
+
+
+def _claimed(
+    subject: Subject,
+    patch: ModuleType,
+    kept: Sequence[str],
+    alone: Callable[[], AbstractContextManager[None]],
+    *,
+    compiled: bool,
+) -> list[Timed]:
+    """Times in fresh processes, as many as the rule of claims asks for; of a live model, in this one."""
+    timed: list[Timed] = []
+    while len(timed) < FIRST_LOOK or len(timed) < LAST_LOOK and undecided(_claim(timed)):
+        with alone():
+            if subject.source is None:
+                timed.append(_timed_here(subject, patch, kept, compiled=compiled))
+            else:
+                timed.append(
+                    fresh.measured(
+                        subject.source, subject.package, subject.config, kept, compiled=compiled
+                    )
+                )
+    return timed
+
+
+def _claim(timed: Sequence[Timed]) -> Claim:
+    return claim([one.speedup for one in timed], [one.control for one in timed])

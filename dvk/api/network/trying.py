@@ -1,0 +1,131 @@
+"""The quick composition of one module: is it captured, and about how much faster is it with default schedules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from dvk.api.network.choosing import Tried
+from dvk.api.network.patching import dressed
+from dvk.api.written import Written
+from dvk.composer import CannotCompose, CapturedGraph, Plan, applicable, compose
+from dvk.composer.capture.export import trace_call
+from dvk.composer.lowering.convolution import PRODUCTS
+from dvk.composer.recipes import inexact
+from dvk.errors import DvkError
+from dvk.records import Graph, Task
+from dvk.stats.intervals import median_ratio
+from dvk.tasks import of_text
+from dvk.tasks.entry import positional_names
+from dvk.tasks.sourcefile import execute
+from dvk.tasks.trees import named_tensors
+
+Call = tuple[list[Any], dict[str, Any]]
+SECONDS, PAIRS = 0.4, 15
+"""Longest time and most pairs of the quick measurement."""
+NOTHING = "nothing in it can be fused"
+LOOSE = 1e-2
+"""Difference, relative to the output's largest value, from which a quick composition is wrong; the judge decides more finely."""
+
+
+def graph_of(module: nn.Module, call: Call) -> CapturedGraph:
+    """Capture a live module on what it was called with.
+
+    Raises:
+        CannotCompose: nothing of it can be captured.
+    """
+    args, kwargs = call
+    return trace_call(module, list(args), dict(kwargs), positional_names(module.forward, len(args)))
+
+
+def same_graph(one: Graph, other: Graph) -> bool:
+    """Whether two captured calls compute the same from the same weights."""
+    return one == other
+
+
+def task_of(written: Written) -> Task:
+    """Return the task of a written module, without a look at its file in another process."""
+    path, _, entry = written.spec.rpartition(":")
+    with open(path, encoding="utf-8") as file:
+        task = of_text(file.read(), entry, entry)
+    return task.model_copy(
+        update={"path": path, "device": written.device, "kind": "module", "eval_mode": True}
+    )
+
+
+def tried(module: nn.Module, call: Call, written: Written, backend: str) -> Tried:
+    """Compose a module once with default schedules, in this process, compare and time it."""
+    if written.how != "source":
+        return Tried(1.0, why=f"its weights cannot be shared: {written.how}")
+    try:
+        captured = graph_of(module, call)
+        left = sum(node.op == "left" for node in captured.graph.nodes)
+        texts = drop_ins(captured, written, backend)
+        found = [_measured(module, execute(text, role="quick").ModelNew, call) for text in texts]
+        best = max(found, key=lambda one: one.gain, default=Tried(1.0, why=NOTHING))
+        return Tried(best.gain, left, best.why)
+    except CannotCompose as error:
+        return Tried(1.0, why=f"the composer cannot capture it: {error}")
+    except DvkError as error:
+        return Tried(1.0, why=error.message)
+    except Exception as error:  # noqa: BLE001 - a module of any kind, and a compiler, may raise anything
+        said = str(error).strip().partition("\n")[0]
+        return Tried(1.0, why=f"its quick composition failed: {type(error).__name__}: {said}"[:300])
+
+
+def drop_ins(captured: CapturedGraph, written: Written, backend: str) -> list[str]:
+    """Return texts with default schedules: with PyTorch's products, and with kernels of dvk's own for them where there are any."""
+    names = applicable(captured.graph, written.device, backend)
+    exact = tuple(name for name in names if name not in inexact(names))
+    library = tuple(name for name in exact if name not in PRODUCTS)
+    plans = [Plan(one) for one in dict.fromkeys((library, exact))]
+    made = [compose(task_of(written), captured, plan, backend) for plan in plans]
+    return [one.source for one in made if one.schedule]
+
+
+def _measured(module: nn.Module, kind: Any, call: Call) -> Tried:
+    args, kwargs = call
+    wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+
+    def timed() -> float:
+        wait()
+        began = time.perf_counter()
+        module(*args, **kwargs)
+        wait()
+        return 1e3 * (time.perf_counter() - began)
+
+    with torch.no_grad():
+        expected = named_tensors(module(*args, **kwargs))
+        with dressed([module], kind):
+            got = named_tensors(module(*args, **kwargs))
+            if not module.__dict__.get("_dvk_ready"):
+                return Tried(1.0, why="the guards of its drop-in refuse it")
+            if why := _differs(expected, got):
+                return Tried(1.0, why=why)
+            for _ in range(2):
+                timed()
+        ours: list[float] = []
+        eager: list[float] = []
+        end = time.perf_counter() + SECONDS
+        while len(ours) < PAIRS and (time.perf_counter() < end or len(ours) < 3):
+            eager.append(timed())
+            with dressed([module], kind):
+                ours.append(timed())
+    return Tried(median_ratio(eager, ours))
+
+
+def _differs(expected: Any, got: Any) -> str:
+    if [(name, one.shape, one.dtype) for name, one in expected] != [
+        (name, one.shape, one.dtype) for name, one in got
+    ]:
+        return "its quick composition returns another structure"
+    for (name, one), (_, other) in zip(expected, got, strict=True):
+        scale = float(one.abs().max()) if one.numel() and one.is_floating_point() else 0.0
+        off = (one.double() - other.double()).abs() if one.numel() else one
+        if one.numel() and not float(off.nan_to_num().max()) <= LOOSE * scale:
+            return f"its quick composition has other values in `{name}`"
+    return ""

@@ -1,0 +1,125 @@
+"""A table of whole models: `python -m tests.api.measure_models [NAME …]` prints a row for each as it ends.
+
+A row: the blocks that were patched with their number and share of the time, those that were left and why, and the gain of the whole beside
+eager, with its interval, and beside torch.compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dvk import config as configuration
+from dvk.api.network import ModelRequest, ModelSource, run
+from dvk.errors import DvkError
+from tests.api.whole_models import MODELS, source_of
+
+WIDER: dict[str, dict[str, Any]] = {
+    "llama": {
+        "hidden_size": 1024,
+        "intermediate_size": 2816,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 8,
+        "max_position_embeddings": 512,
+    },
+    "gpt2": {"n_embd": 768, "n_head": 12, "n_layer": 8, "n_positions": 512},
+    "bert": {
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_attention_heads": 12,
+        "num_hidden_layers": 8,
+    },
+    "vit": {
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_attention_heads": 12,
+        "image_size": 224,
+        "patch_size": 16,
+        "num_hidden_layers": 8,
+    },
+    "mixtral": {
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "num_hidden_layers": 4,
+    },
+    "convnext": {"hidden_sizes": [96, 192], "depths": [3, 3], "image_size": 224},
+}
+"""What differs with `--wide`."""
+
+
+def measured(
+    source: ModelSource, out: Path, budget_s: float, baselines: tuple[str, ...]
+) -> dict[str, Any]:
+    """Make one model faster; an error is a row, too."""
+    config = configuration.load(None, (), {"optimize.budget_s": budget_s})
+    request = ModelRequest(source=source, out=out, resume=True, baselines=baselines)
+    try:
+        return run(request, config)
+    except DvkError as error:
+        return {"status": "error", "reason": error.message, "blocks": []}
+
+
+def row(name: str, found: dict[str, Any], seconds: float) -> str:
+    """One line of the table."""
+    patched = [
+        f"{len(one['patched'])} {one['name']} ({one['share']:.0%})"
+        for one in found["blocks"]
+        if one["patched"]
+    ]
+    left = [f"{one['name']}: {one['why'][:60]}" for one in found["blocks"] if not one["patched"]][
+        :3
+    ]
+    gain = (
+        ""
+        if not found.get("speedup")
+        else (f"{found['speedup']:.2f} [{found['speedup_lo']:.2f}, {found['speedup_hi']:.2f}]")
+    )
+    over = (found.get("baselines") or {}).get("compile")
+    compiled = f"{over['speedup']:.2f}" if over else ""
+    cells = [
+        name,
+        found["status"],
+        ", ".join(patched),
+        gain,
+        compiled,
+        f"{seconds:.0f} s",
+        "; ".join(left) or str(found["reason"]),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=list(MODELS))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype")
+    parser.add_argument("--wide", action="store_true", help="larger configurations")
+    parser.add_argument("--compile", action="store_true", help="time torch.compile, too")
+    parser.add_argument("--budget-s", type=float, default=60.0)
+    parser.add_argument("--out", type=Path, default=Path("runs/models"))
+    given = parser.parse_args()
+    print(
+        "| model | status | patched | gain | over torch.compile | took | left |\n|---|---|---|---|---|---|---|"
+    )
+    for name in given.names:
+        source = replace(source_of(name, given.device), dtype=given.dtype)
+        if given.wide:
+            source = replace(source, settings={**source.settings, **WIDER.get(name, {})})
+        began = time.monotonic()
+        found = measured(
+            source, given.out / name, given.budget_s, ("compile",) if given.compile else ()
+        )
+        print(row(name, found, time.monotonic() - began), flush=True)
+        (given.out / f"{name}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

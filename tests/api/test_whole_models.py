@@ -1,0 +1,70 @@
+"""Real architectures with small random configurations: blocks are captured and composed, all instances patched, the whole is right."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+from dvk.api.network import patching
+from dvk.api.network.building import MAKERS
+from tests.api.whole_models import MODELS, quickly
+
+
+def is_installed(name: str) -> bool:
+    library = MODELS[name][0].partition(":")[0]
+    try:
+        __import__(library)
+    except Exception:  # noqa: BLE001 - one that does not fit the installed torch may raise anything
+        return False
+    return library in MAKERS
+
+
+def test_a_llama_is_patched_by_its_layers_and_computes_the_same(tmp_path: Path) -> None:
+    found = quickly("llama", tmp_path / "run", 1)
+    model = found.network.model
+    assert found.names == ("LlamaDecoderLayer",)
+    assert found.used == {"model.layers.0": True, "model.layers.1": True}
+    assert [one.wrong for one in found.checked] == ["", ""]
+    assert all(0 < one.own and one.error <= one.admitted for one in found.checked)
+    # The package is what users import: state, copies and weights are those of the model.
+    patch = patching.load(found.package)
+    before = {name: id(tensor) for name, tensor in model.state_dict(keep_vars=True).items()}
+    ids = torch.randint(0, 128, (1, 64))
+    with torch.no_grad():
+        expected = model(ids, use_cache=False).logits
+        other = model(ids[:, :7]).logits
+        assert patch.apply(model, quiet=True) is model
+        assert {n: id(t) for n, t in model.state_dict(keep_vars=True).items()} == before
+        torch.testing.assert_close(
+            model(ids, use_cache=False).logits, expected, rtol=1e-4, atol=1e-5
+        )
+        torch.testing.assert_close(model(ids[:, :7]).logits, other)  # another size, a cache
+        twin = copy.deepcopy(model)
+        torch.testing.assert_close(
+            twin(ids, use_cache=False).logits, expected, rtol=1e-4, atol=1e-5
+        )
+        patch.remove(model)
+        # Names, versions and labels of a configuration are not read: pretrained weights bring others.
+        model.config.name_or_path = model.config.transformers_version = "another"
+        patch.apply(model, quiet=True)
+        assert torch.equal(model(ids, use_cache=False).logits, twin(ids, use_cache=False).logits)
+        assert model.model.layers[1]._dvk_ready
+        patch.remove(model)
+        model.config._attn_implementation = "eager"
+        patch.apply(model, quiet=True)
+        assert type(model.model.layers[0]).__name__ == "LlamaDecoderLayer"
+    assert type(model.model.layers[0]).__name__ == "LlamaDecoderLayer"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "llama"])
+def test_real_models_are_patched_and_compute_the_same(name: str, tmp_path: Path) -> None:
+    if not is_installed(name):
+        pytest.skip(f"{name}: its library is not installed")
+    found = quickly(name, tmp_path / "run")
+    assert found.names
+    assert [one.wrong for one in found.checked] == ["", ""]
+    assert any(found.used.values()), found.why

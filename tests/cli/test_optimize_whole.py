@@ -1,0 +1,73 @@
+"""`dvk optimize --model`: bad input ends with one message, exit 2 and nothing written; a run leaves what its stages promise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dvk.api.network.building import ModelSource, build, read_settings
+from dvk.errors import DvkError
+from tests.api.whole_models import MODELS
+from tests.cli.optimizing import QUICK, dvk
+
+
+@pytest.mark.parametrize(
+    "args, told",
+    [
+        (("--model", "transformers:LlamaForCausalLMM"), "did you mean LlamaForCausalLM"),
+        (("chain.py", "--model", "timm:resnet18"), "--model does not go with a file"),
+        ((), "nothing to make faster"),
+    ],
+)
+def test_bad_input_is_one_message_and_leaves_nothing(args, told, tmp_path: Path) -> None:
+    done = dvk(*args, "--device", "cpu", "--out", "run", cwd=tmp_path, exits=2)
+    assert told in done.stderr and done.stderr.count("error:") == 1
+    assert "Traceback" not in done.stderr and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "spec, settings, told",
+    [
+        ("nothing:X", (), "no model: `nothing:X`"),
+        ("transformers", (), "no model"),
+        ("transformers:AutoModel", (), "is no model that a configuration makes"),
+        ("transformers:LlamaConfig", (), "is no model"),
+        ("transformers:LlamaForCausalLM", ("hiden_size=3",), "did you mean hidden_size"),
+        ("transformers:LlamaForCausalLM", ("hidden_size=abc",), "cannot be built"),
+        ("transformers:LlamaForCausalLM", ("none.json",), "cannot read `none.json`"),
+        ("transformers:LlamaForCausalLM", ("hidden_size",), "is no configuration of a model"),
+        ("none.py:factory", (), "cannot read `none.py`"),
+    ],
+)
+def test_a_model_that_cannot_be_built_says_why(spec, settings, told, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DvkError) as raised:
+        build(ModelSource(spec=spec, settings=read_settings(settings)))
+    assert told in str(raised.value)
+
+
+def test_settings_nest_and_later_ones_win(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"text_config": {"hidden_size": 8, "vocab_size": 9}}')
+    found = read_settings([str(file), "text_config.hidden_size=16", "hidden_act=gelu"])
+    assert found == {"text_config": {"hidden_size": 16, "vocab_size": 9}, "hidden_act": "gelu"}
+
+
+@pytest.mark.slow
+def test_a_llama_end_to_end(tmp_path: Path) -> None:
+    spec, settings = MODELS["llama"]
+    (tmp_path / "llama.json").write_text(json.dumps(settings))
+    args = ("--model", spec, "--config", "llama.json", "--device", "cpu", "--out", "run", "--json")
+    done = dvk(*args, *QUICK, cwd=tmp_path, exits=None)
+    summary = json.loads(done.stdout)
+    assert done.returncode == (0 if summary["status"] == "faster" else 1)
+    assert summary["status"] in ("faster", "no_speedup", "too_noisy"), summary
+    run = tmp_path / "run"
+    assert (run / "profile.json").exists() and (run / "report.md").exists()
+    assert "LlamaDecoderLayer" in {row["name"] for row in summary["blocks"]}
+    assert all(row["patched"] or row["why"] for row in summary["blocks"])
+    # A finished run answers again.
+    again = dvk(*args, *QUICK, "--resume", cwd=tmp_path, exits=done.returncode)
+    assert json.loads(again.stdout) == summary
