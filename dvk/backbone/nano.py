@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 import dvk
+from dvk.backbone import Dialect
 from dvk.backbone.hf import HfBackbone, write_folder
 from dvk.backbone.loading import Loaded, load, pick_device
 from dvk.backbone.tokenizer import END, PAD, train_tokenizer
@@ -35,6 +36,9 @@ class NanoSize(NamedTuple):
     vocabulary: int = 4096
     """Most tokens of the tokenizer."""
 
+
+DIALECTS = ("compact", "plan")
+"""What a nano reads and writes: kernels as short texts, or plans that the composer carries out."""
 
 PRESETS = {
     "tiny": NanoSize(2, 96, 3, 1, 32, 256, vocabulary=300),
@@ -60,9 +64,9 @@ def open_nano(argument: str, config: Config, *, device: str | None = None) -> Hf
             hint = "make one with `dvk sft` and open it as nano:FOLDER, or take another backbone, e.g. hf:NAME"
             raise UsageError("no nano checkpoint ships with this version of dvk", hint) from None
     loaded = load(str(folder), config.backbone, pick_device(device))
-    if loaded.card.get("dialect") != "compact":
+    if loaded.card.get("dialect") not in DIALECTS:
         raise UsageError(
-            f"`{folder}` is not a nano: its dvk.json does not name the compact dialect",
+            f"`{folder}` is not a nano: its dvk.json names neither the compact dialect nor that of plans",
             f"open it as hf:{folder}",
         )
     return HfBackbone(loaded, config.backbone, f"nano:{argument}" if argument else "nano")
@@ -95,6 +99,7 @@ def fresh(
     vocabulary: int | None = None,
     positions: int = 2048,
     seed: int = 0,
+    dialect: Dialect = "compact",
     provenance: dict[str, Any] | None = None,
     device: str | None = None,
 ) -> HfBackbone:
@@ -106,6 +111,7 @@ def fresh(
         vocabulary: most tokens of the tokenizer; None: as `size` says.
         positions: longest sequence in tokens, prompt and answer together.
         seed: of the weights.
+        dialect: what it reads and writes.
         provenance: kept in `dvk.json`: data recipe, seeds, quality and the like.
 
     Raises:
@@ -123,7 +129,7 @@ def fresh(
     # Servers' sampling defaults; without them `transformers serve` is greedy at every temperature, and keeps the 50 likeliest.
     model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
     card = {
-        "dialect": "compact",
+        "dialect": dialect,
         "dvk": dvk.__version__,
         "provenance": {"size": shape._asdict(), "seed": seed, **(provenance or {})},
     }

@@ -110,6 +110,15 @@ def read_table(path: Path) -> Iterator[MeasuredTask]:
                 yield MeasuredTask.model_validate_json(line)
 
 
+def is_table(path: Path) -> bool:
+    """Whether a file is a table; false for one that cannot be read."""
+    try:
+        next(read_table(path), None)
+    except (OSError, EOFError, ValueError):
+        return False
+    return path.stat().st_size > 0
+
+
 def write_table(path: Path, rows: Iterable[MeasuredTask]) -> None:
     """Write a table; equal rows give equal bytes."""
     lines = "".join(row.model_dump_json(exclude_defaults=True) + "\n" for row in rows)

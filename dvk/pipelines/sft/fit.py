@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.progress import TextColumn
 
-from dvk.backbone import Trainable, open_backbone
+from dvk.backbone import Dialect, Trainable, open_backbone
 from dvk.backbone.decoding.forward import ARCHITECTURES, unwrapped
+from dvk.backbone.hf import HfBackbone
 from dvk.config import Config
 from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
@@ -31,6 +32,7 @@ from dvk.learn.sources import Source
 from dvk.pipelines.metrics import FILE, Metrics, rewind
 from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.sft.course import Course, held_out
+from dvk.pipelines.sft.from_table import TABLE
 from dvk.pipelines.sft.tokens import tokenise
 from dvk.runs import RunFolder
 
@@ -233,8 +235,12 @@ def trainable(spec: str, config: Config) -> Trainable:
 
 def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainable:
     """The fit's initial model; a fresh one is kept in the run, so that a resumed fit has the same tokenizer."""
+    dialect = dialect_of(source)
     if start != FRESH:
-        return trainable(start, config)
+        given = trainable(start, config)
+        if isinstance(given, HfBackbone) and dialect == "plan":
+            given.dialect, given.card = dialect, {**given.card, "dialect": dialect}
+        return given
     from dvk.backbone import nano
 
     base = run.path / "fit" / "base"
@@ -245,9 +251,24 @@ def model(run: RunFolder, source: Source, start: str, config: Config) -> Trainab
             size=config.fit.size,
             positions=config.learning.pack_tokens,
             seed=config.seed,
+            dialect=dialect,
             provenance={"made_by": "dvk sft fit"},
         )
     return trainable(f"nano:{base}", config)
+
+
+def dialect_of(source: Source) -> Dialect:
+    """What the examples' answers are: plans if they are from tables of measured plans, else kernels.
+
+    Raises:
+        UsageError: some are plans and some are not: a model speaks one dialect.
+    """
+    plans = [example.origin.startswith(TABLE) for example in source.sample(SAMPLE)]
+    if any(plans) and not all(plans):
+        raise UsageError(
+            "some examples are plans and others kernels", "fit them to two models, in two runs"
+        )
+    return "plan" if any(plans) else "compact"
 
 
 def extend_positions(backbone: Trainable, tokens: int) -> None:

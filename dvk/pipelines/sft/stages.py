@@ -21,6 +21,7 @@ from dvk.learn import diversity
 from dvk.learn.sources import InMemory, OnDisk, Source
 from dvk.pipelines import tracebacks
 from dvk.pipelines.report.units import many
+from dvk.pipelines.sft import from_table
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.episodes import episodes
 from dvk.pipelines.sft.filtering import filter_examples
@@ -28,6 +29,7 @@ from dvk.pipelines.sft.fit import FRESH, fit
 from dvk.pipelines.sft.gate import admitted, gate
 from dvk.pipelines.sft.quality import Quality
 from dvk.records import BackendName
+from dvk.records.measured import is_table
 from dvk.runs import RunFolder
 
 STAGES = ("collect", "filter", "diversify", "fit")
@@ -145,7 +147,12 @@ def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, An
         if not target.exists():
             from dvk.learn.examples import write
 
-            counts[str(path)] = write(target, formats.any_examples(path, problems))
+            given = (
+                from_table.examples(path, problems)
+                if is_table(path)
+                else formats.any_examples(path, problems)
+            )
+            counts[str(path)] = write(target, given)
             counts["unreadable"] = counts.get("unreadable", 0) + len(problems)
     return counts
 
