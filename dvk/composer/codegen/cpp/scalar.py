@@ -33,6 +33,10 @@ PRELUDE = """\
 #if __has_include(<features.h>)
 #include <features.h>
 #endif
+// GCC would move a call whose result a selection may drop, as in softplus, into a branch, and then not vectorise the loop.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize ("no-tree-sink")
+#endif
 // The vector forms of all of these came with glibc 2.35; elsewhere the loops stay scalar, and link.
 #define VMATH __attribute__((const))
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
