@@ -87,6 +87,13 @@ def test_inputs_without_gradient(block: TrainingDropIn, wanted: dict[str, bool])
     assert block.runs == {"run": 1, "back": 1}
 
 
+def test_a_result_wants_gradients_where_eagers_does(block: TrainingDropIn) -> None:
+    x, skip = block.args
+    for given in ((x, skip), (x, skip.clone().requires_grad_(True))):
+        got, want = block.new(*given), block.model(*given)
+        assert [t.requires_grad for t in got] == [t.requires_grad for t in want]
+
+
 def test_weights_frozen_later_have_no_gradient(block: TrainingDropIn) -> None:
     for model in (block.new, block.model):
         model.up.weight.requires_grad_(False)

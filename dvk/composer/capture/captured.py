@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -24,8 +24,8 @@ class Training(BaseModel):
     """Weights with a gradient, by path."""
     frozen: tuple[str, ...]
     """Weights and buffers that the graph reads and that have none."""
-    pulled: tuple[bool, ...]
-    """For each result, whether it has a gradient."""
+    pulled: tuple[Literal[True] | tuple[int, ...], ...]
+    """For each result, the inputs and weights above, by position, that it has a gradient of; True: all."""
     random: bool
     """The forward draws random numbers."""
 

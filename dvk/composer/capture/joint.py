@@ -81,8 +81,8 @@ class _Joint:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
             args = [self._fake(node, device) for node in self.given]
             outputs = self.forward(*args)
-            pulled = [bool(t.requires_grad) for t in outputs[: len(self.results)]]
-            if not any(pulled):
+            reached = self._reached(args, outputs[: len(self.results)])
+            if not any(reached):
                 raise CannotCompose("no output depends on what has a gradient")
             joint: Any = aot_export_joint_simple(
                 self.forward, tuple(args), trace_joint=True, decompositions=table()
@@ -90,7 +90,25 @@ class _Joint:
             forward, backward = min_cut_rematerialization_partition(
                 joint, args, num_fwd_outputs=len(outputs)
             )
-        return self._encoded(forward, backward, pulled)
+        return self._encoded(forward, backward, reached)
+
+    def _reached(
+        self, args: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+    ) -> list[set[str]]:
+        """For each result, the sources that have a gradient of it."""
+        leaves = [args[self.given.index(node)] for node in self.sources]
+        found = []
+        for result in results:
+            grads = (
+                torch.autograd.grad(
+                    result, leaves, torch.ones_like(result), allow_unused=True, retain_graph=True
+                )
+                if result.requires_grad
+                else [None] * len(leaves)
+            )
+            pairs = zip(self.sources, grads, strict=True)
+            found.append({node.name for node, grad in pairs if grad is not None})
+        return found
 
     def _fake(self, node: Node, device: str) -> torch.Tensor:
         assert node.shape is not None and node.strides is not None and node.dtype is not None
@@ -99,7 +117,7 @@ class _Joint:
         )
         return made.requires_grad_(node in self.sources)
 
-    def _encoded(self, forward: Any, backward: Any, pulled: Sequence[bool]) -> Training:
+    def _encoded(self, forward: Any, backward: Any, reached: Sequence[set[str]]) -> Training:
         ahead = _Encoder()
         placeholders = [n for n in forward.graph.nodes if n.op == "placeholder"]
         for place in placeholders:
@@ -118,7 +136,7 @@ class _Joint:
             kind = TANGENT if str(place.target).startswith("tangents") else SAVED
             back.add_input(place, f"{kind}_{counts[kind]}")
             counts[kind] += 1
-        if counts != {SAVED: len(saved), TANGENT: sum(pulled)}:
+        if counts != {SAVED: len(saved), TANGENT: sum(map(bool, reached))}:
             raise CannotCompose("the partition of forward and backward does not fit together")
         grads = back.body(backward)
         found = {n.name: grads[self.given.index(n)] for n in self.sources}
@@ -133,7 +151,11 @@ class _Joint:
             frozen=tuple(
                 str(n.target) for n in self.given if n.op != "input" and n not in self.sources
             ),
-            pulled=tuple(pulled),
+            pulled=tuple(
+                len(names) == len(sources)
+                or tuple(n for n, node in enumerate(sources) if node.name in names)
+                for names in reached
+            ),
             random=any("rand" in n.op or "bernoulli" in n.op for n in ahead_graph.nodes),
         )
 

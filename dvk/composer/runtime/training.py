@@ -20,7 +20,9 @@ class dvk_step(torch.autograd.Function):
         ctx.save_for_backward(*saved)
         # For a backward of the backward alone, which starts from the original.
         ctx.dvk_call = module, names, pulled, given, sources, [t._version for t in sources]
-        ctx.mark_non_differentiable(*(t for t, one in zip(results, pulled) if not one))
+        wanted = ctx.needs_input_grad[4:]
+        apart = [one is not True and not any(wanted[n] for n in one) for one in pulled]
+        ctx.mark_non_differentiable(*(t for t, one in zip(results, apart) if one))
         return results
 
     @staticmethod
