@@ -33,6 +33,12 @@ def command(
             help='vllm: the operator that the module computes, with its constants, e.g. "rms_norm(epsilon=1e-6)".'
         ),
     ] = None,
+    bundle: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Compile the kernels now, for native or x86-64-v3 (C++), sm_90 (CUDA) and the like. Repeatable."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for programs.")
     ] = False,
@@ -41,6 +47,7 @@ def command(
 
     \b
     --to takes
+      file     best.py alone, for --bundle
       python   a package for pip: the drop-in, its operator, tests, benchmark
       hf       Hugging Face kernels, edition 5: a layer for kernelize, with a build that loads from the folder
       vllm     a plugin of vLLM: the kernels as an implementation of the operator --op
@@ -48,7 +55,14 @@ def command(
     from dvk.pipelines.export import ExportRequest, export
 
     request = ExportRequest(
-        run=run, target=target, to=to, version=version, license=license_name, repo_id=repo_id, op=op
+        run=run,
+        target=target,
+        to=to,
+        version=version,
+        license=license_name,
+        repo_id=repo_id,
+        op=op,
+        bundle=tuple(bundle or ()),
     )
     summary = export(request)
     if as_json:

@@ -55,6 +55,7 @@ EXAMPLES = {
     ),
     "dvk export": (
         "dvk export runs/gate out/fused-gate",
+        "dvk export runs/gate out/gate --to file --bundle native --bundle x86-64-v3",
         "dvk export runs/gate out/fused-gate --to hf --license apache-2.0 --repo-id me/fused-gate",
         'dvk export runs/norm out/vllm-norm --to vllm --op "rms_norm(epsilon=1e-6)"',
     ),

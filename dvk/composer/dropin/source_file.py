@@ -39,6 +39,7 @@ MODULES = (
     "hashlib",
     "inspect",
     "io",
+    "json",
     "os",
     "operator",
     "pickle",

@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from dvk.composer.runtime.cpp_load import dvk_bundled
+
 
 def dvk_nvrtc() -> ctypes.CDLL:
     """NVRTC of torch's own CUDA version, from torch's wheels or the CUDA toolkit.
@@ -58,11 +60,15 @@ def dvk_nvrtc() -> ctypes.CDLL:
 
 
 def dvk_cubin(source: str, options: tuple, capability: tuple) -> bytes:
-    """Machine code for a compute capability, from this user's cache or from NVRTC; PTX if NVRTC is older than the GPU.
+    """Machine code for a compute capability: what came with this file, this user's cache, or NVRTC; PTX if NVRTC is older than the GPU.
 
     Raises:
         RuntimeError: NVRTC is missing, or refused the source.
     """
+    for facts, ready in dvk_bundled(source, options):
+        if facts["arch"] == f"sm_{10 * capability[0] + capability[1]}":
+            with open(ready, "rb") as file:
+                return file.read()
     library = dvk_nvrtc()
     numbers = (ctypes.c_int * 2)()
     library.nvrtcVersion(ctypes.byref(numbers), ctypes.byref(numbers, 4))

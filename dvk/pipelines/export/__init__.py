@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from dvk.errors import UsageError
-from dvk.pipelines.export import hugging_face, proven, python_package, vllm_plugin
+from dvk.pipelines.export import bundle, hugging_face, proven, python_package, vllm_plugin
 from dvk.pipelines.export.proven import ProvenRun
 
-FORMS = ("python", "hf", "vllm")
+FORMS = ("file", "python", "hf", "vllm")
 NAME = re.compile(r"[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -33,6 +33,8 @@ class ExportRequest:
     repo_id: str | None = None
     op: str | None = None
     """vLLM's operator that the module computes, with its constants."""
+    bundle: tuple[str, ...] = ()
+    """Architectures to compile the kernels for."""
 
 
 def export(request: ExportRequest) -> dict[str, Any]:
@@ -68,8 +70,22 @@ def export(request: ExportRequest) -> dict[str, Any]:
     }
 
 
-def _files(request: ExportRequest, run: ProvenRun, name: str, module: str) -> dict[str, str]:
+def _files(
+    request: ExportRequest, run: ProvenRun, name: str, module: str
+) -> dict[str, str | bytes]:
+    stem = "best" if request.to == "file" else f"{module}/dropin"
+    return {**_texts(request, run, name, module), **bundle.files(run, stem, request.bundle)}
+
+
+def _texts(request: ExportRequest, run: ProvenRun, name: str, module: str) -> dict[str, str]:
+    if request.to == "file":
+        return {"best.py": run.source, "verdict.json": run.verdict_text}
     if request.to == "hf":
+        if request.bundle:
+            raise UsageError(
+                "a kernel for Hugging Face holds text only",
+                "leave out --bundle, or choose --to file, python or vllm",
+            )
         return hugging_face.files(
             run, name, module, request.version, request.license, request.repo_id
         )
@@ -97,7 +113,7 @@ def _refuse_used(target: Path) -> None:
         raise UsageError(f"`{target}` exists and is not empty", "name a new folder")
 
 
-def _write(target: Path, files: dict[str, str]) -> None:
+def _write(target: Path, files: dict[str, str | bytes]) -> None:
     """Write all files aside, then rename the folder: what exists is complete."""
     parent = target.absolute().parent
     try:
@@ -111,7 +127,7 @@ def _write(target: Path, files: dict[str, str]) -> None:
         for path, text in files.items():
             place = aside / path
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8", newline="\n")
+            place.write_bytes(text if isinstance(text, bytes) else text.encode())
         aside.chmod(0o755)
         os.rename(aside, target)
     except OSError as error:
