@@ -88,6 +88,9 @@ def test_stale_and_foreign_files_are_never_loaded(
         library = cpp_load.dvk_prebuilt(source, options)
         return library is not None and library.seven() == 7
 
+    path.write_bytes(b"no library")
+    assert not found(sha256=hashlib.sha256(b"no library").hexdigest())
+    path.write_bytes(made.read_bytes())
     assert found()
     assert not found(source="other text") and not found(options=(*flags, "-O3"))
     assert not found(needs=[*good["needs"], "a_feature_of_another_cpu"])
@@ -95,8 +98,6 @@ def test_stale_and_foreign_files_are_never_loaded(
     path.unlink()  # it is loaded: its pages must stay
     path.write_bytes(made.read_bytes()[:-100])
     assert not found(), "a damaged file"
-    path.write_bytes(b"no library")
-    assert not found(sha256=hashlib.sha256(b"no library").hexdigest())
     facts.write_text("{")
     assert cpp_load.dvk_prebuilt("text", flags) is None
 
