@@ -43,7 +43,7 @@ def dvk_cpu_features() -> set[str]:
 
 
 def dvk_bundled(source: str, options: tuple[str, ...]) -> list[tuple[dict[str, Any], str]]:
-    """Compiled files beside this one that were made of exactly this source with these options, each with its facts; none if damaged."""
+    """Compiled files next to this one that were made of exactly this source with these options, each with its facts; none if damaged."""
     folder = os.path.splitext(globals().get("__file__") or "")[0] + ".bundle"
     key = hashlib.sha256("\0".join([source, *options]).encode()).hexdigest()[:24]
     found = []

@@ -1,4 +1,4 @@
-"""`--bundle`: the compiled kernels of a drop-in beside it, so that the first call compiles nothing.
+"""`--bundle`: the compiled kernels of a drop-in next to it, so that the first call compiles nothing.
 
 A file is loaded only for exactly the source and the flags that it was made of, on a machine with the CPU features or the GPU architecture
 that it needs, and if it is whole (`dvk_bundled` in the drop-in).
@@ -35,7 +35,7 @@ CUBIN = b"\x7fELF"
 
 
 def files(run: ProvenRun, stem: str, architectures: Sequence[str]) -> dict[str, str | bytes]:
-    """Compiled files by their path beside the drop-in.
+    """Compiled files by their path next to the drop-in.
 
     Args:
         run: the winner.
