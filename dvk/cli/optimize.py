@@ -326,8 +326,22 @@ def doubts(summary: dict[str, Any]) -> list[str]:
 
 def shapes(summary: dict[str, Any]) -> list[str]:
     """Print a line per set of inputs; nothing if there is only one."""
-    rows = summary["shapes"] if len(summary["shapes"]) > 1 else []
-    return [f"{row['inputs']}: {outcome(row)}" for row in rows]
+    rows = summary["shapes"] if len(summary["shapes"]) > 1 or summary.get("dynamic") else []
+    return [f"{row['inputs']}: {outcome(row)}" for row in rows] + served(summary)
+
+
+def served(summary: dict[str, Any]) -> list[str]:
+    """Print the range of sizes that one program serves, and where it was checked; nothing without one."""
+    from dvk.tasks.dynamic import label
+
+    found = summary.get("dynamic")
+    if not found or summary["status"] != "faster":
+        return []
+    dims = ", ".join(f"{name} {lo}..{hi}" for name, (lo, hi) in found["dims"].items())
+    stretches = "; ".join(", ".join(f"{n} {lo}..{hi}" for n, lo, hi in s) for s in found["served"])
+    where = "" if found["whole"] else f" (the original runs outside of {stretches})"
+    checked = "; ".join(map(label, found["checked"]))
+    return [f"one program for {dims}{where}, checked at {checked}"]
 
 
 def outcome(row: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dvk.cli.options import Conf, Dtype, Engine, Init, Inputs, Settings, Train
+from dvk.cli.options import Conf, Dtype, Dynamic, Engine, Init, Inputs, Settings, Train
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def command(
         int | None, typer.Option(min=1, help="Candidates in work at once (default: the cores).")
     ] = None,
     inputs: Inputs = None,
+    dynamic: Dynamic = None,
     init: Init = None,
     eval_mode: Annotated[
         bool, typer.Option("--eval", help="Call .eval() on the modules first.")
@@ -132,6 +133,7 @@ def command(
         baselines=tuple(b for b in baseline or () if b != "eager"),
         workers=workers,
         inputs=tuple(inputs or ()),
+        dynamic=tuple(dynamic or ()),
         init=tuple(init or ()),
         eval_mode=eval_mode,
         train=train,

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from dvk.composer.capture.sizes import SizedGraph
+from dvk.composer.codegen.base import codegen
 from dvk.composer.compose import Part, Plan, fuse, join
 from dvk.composer.dropin.facts import Ranges, joined
 from dvk.composer.ir.errors import CannotCompose
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule
 from dvk.records import BackendName, Task
 from dvk.tasks.dynamic import Dim, is_prime, label
 
@@ -68,7 +71,7 @@ class SizedParts:
             if all(end.text == first.text for end in ends):
                 continue
             if hi - lo <= NARROW * lo + 2:
-                return [self._either(at, first.part.plan, box)]
+                return [self._either(first.part.plan, box)]
             if cuts == 0:
                 raise CannotCompose(
                     f"the kernels for {name}={at[name]} do not serve {name}={lo} to {hi}, and no few borders tell where they end"
@@ -80,13 +83,14 @@ class SizedParts:
             ]
         return [first]
 
-    def _either(self, at: Point, plan: Plan, box: Box) -> _Piece:
-        """The text on one side of a border that runs through a narrow box: either serves it.
+    def _either(self, plan: Plan, box: Box) -> _Piece:
+        """The text of a narrow box through which a border runs: that of its largest sizes, which serves the smaller ones too.
 
         Raises:
             CannotCompose: three sizes have three texts, so that a size stands in them as a number.
         """
         found: list[_Piece] = []
+        at = {name: hi for name, (_, hi) in box.items()}
         for away in range(3):
             piece = self._piece(at, plan, box, skipped=away)
             if any(piece.text == other.text for other in found):
@@ -112,6 +116,8 @@ class SizedParts:
     def _generic(self, at: Point, skipped: int) -> dict[str, int]:
         """Sizes nearby that no number of the graph equals or divides, so that a comparison is never true by chance: primes.
 
+        They are not smaller, since what holds for larger sizes (64-bit offsets, sums in double) serves smaller ones too.
+
         Args:
             skipped: number of the nearest ones that are passed over.
         """
@@ -120,10 +126,8 @@ class SizedParts:
         for name, size in at.items():
             free = (
                 n
-                for away in range(4 * size + 1000)
-                for n in dict.fromkeys((size - away, size + away))
-                if n > 2
-                and is_prime(n)
+                for n in range(max(size, 3), 4 * size + 10000)
+                if is_prime(n)
                 and n not in chosen.values()
                 and not any(m % n == 0 for m in taken if m)
             )
@@ -158,8 +162,29 @@ def _joined(pieces: Sequence[_Piece]) -> list[_Piece]:
 
 def _fixed(part: Part, backend: BackendName) -> Part:
     """The part with the schedules that it would choose now written into its plan."""
-    chosen = {k.name: part.schedule(k, backend) for k in part.composition.ordered}
+    chosen = {
+        k.name: _possible(k, part.schedule(k, backend), backend) for k in part.composition.ordered
+    }
     return replace(part, plan=Plan(part.plan.recipes, chosen))
+
+
+def _possible(kernel: Kernel, wanted: Schedule, backend: BackendName) -> Schedule:
+    """The wanted schedule, or the first that can run the kernel at every size.
+
+    Raises:
+        CannotCompose: there is none.
+    """
+    if not kernel.size_arguments:
+        return wanted
+    writer = codegen(backend)
+    for schedule in (wanted, *writer.schedules(kernel)):
+        try:
+            writer.render(kernel, schedule)
+        except CannotCompose as error:
+            why = error
+        else:
+            return schedule
+    raise why
 
 
 def boxes(dims: Sequence[Dim], points: Sequence[Point]) -> list[Box]:

@@ -26,6 +26,8 @@ from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
 
 VARIANTS_S = 60.0  # the child stops looking for shapes long before; past this it hangs, and earlier shapes are used
 
+_DRAWS = re.compile(r"^(?:def get_inputs\b|get_inputs\s*=|from\s.*\bget_inputs\b)", re.M)
+
 _DEATHS = {
     "timeout": (
         "did not finish within {wall_s:.0f} s",
@@ -149,6 +151,11 @@ def of_text(source: str, entry: str, name: str) -> Task:
         entry=entry,
         kind=kind,
     )
+
+
+def has_get_inputs(spec: str) -> bool:
+    """Whether the file of `model.py` or `model.py:Name` draws inputs, by its text."""
+    return _DRAWS.search(_read(naming.split(spec)[0])) is not None
 
 
 def _examine(request: dict[str, Any], file: str, limits: Limits) -> Task:

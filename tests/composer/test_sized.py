@@ -11,6 +11,7 @@ import torch
 from dvk.composer import Plan, join
 from dvk.composer.capture.sizes import Formula, SizeDependent, formulas
 from dvk.composer.sized import border, boxes
+from dvk.records import BackendName
 from dvk.tasks.dynamic import Dim
 from tests.composer.programs import differences, run_source
 from tests.composer.sized_models import SizedModel
@@ -120,9 +121,25 @@ def test_more_programs_agree_at_sampled_sizes(name: str) -> None:
     _agrees(*SLOW[name])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("forward", "spec"),
+    [
+        ("F.gelu(F.layer_norm(x, (12,))) + x", "x=float32[batch:1..40, 3, 12]"),
+        ("torch.softmax(x, -1)", "x=float32[2, seq:1..40]"),
+        ("(x * x).sum(), x - x.mean(0)", "x=float32[batch:1..40, 12]"),
+    ],
+)
+def test_triton_kernels_take_sizes(
+    forward: str, spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    _agrees(forward, (spec,), "pass", backend="triton")
+
+
 @torch.no_grad()
-def _agrees(forward: str, specs: tuple[str, ...], init: str) -> None:
-    made = SizedModel(f"return {forward}", *specs, init=init)
+def _agrees(forward: str, specs: tuple[str, ...], init: str, backend: BackendName = "cpp") -> None:
+    made = SizedModel(f"return {forward}", *specs, init=init, backend=backend)
     for sizes in made.sampled():
         args = made.draw(sizes)
         assert made.fits(args), sizes

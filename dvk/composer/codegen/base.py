@@ -12,6 +12,7 @@ from dvk import backends, registry
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.recurrence import Recurrence
 from dvk.composer.ir.schedules.base import Schedule, parse
+from dvk.composer.ir.symint import ARGUMENT
 from dvk.errors import UsageError
 from dvk.target import DEFAULT, Target
 
@@ -62,8 +63,12 @@ class DeviceFunction(Protocol):
     def name(self) -> str: ...
 
     @property
+    def grid(self) -> int:
+        """Programs or blocks of a launch."""
+
+    @property
     def params(self) -> Sequence[str]:
-        """`a0`… for inputs, `o0`… for outputs, `part_float32`… for buffers between functions."""
+        """`a0`… for inputs, `o0`… for outputs, `part_float32`… for buffers between functions, `n_…` for sizes."""
 
 
 def launch_lines(
@@ -89,7 +94,11 @@ def launch_lines(
     for kind, count in buffers.items():
         names[f"part_{kind}"] = part = f"_{kernel.name}_{kind}"
         lines.append(f"{part} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
-    lines.extend(f"{prefix}{f.name}({', '.join(names[p] for p in f.params)})" for f in parts)
+    for f in parts:
+        # A size is passed under its own name, and decides how many programs there are.
+        given = [names.get(p, p) for p in f.params]
+        programs = [repr(f.grid)] if any(p.startswith(ARGUMENT) for p in f.params) else []
+        lines.append(f"{prefix}{f.name}({', '.join([*programs, *given])})")
     return lines
 
 
@@ -101,12 +110,14 @@ class Codegen(ABC):
         schedule_types: classes of its schedules.
         has_families: it also has kernels for pooling, scans, computed indices, matmuls and convolutions.
         has_recurrences: it writes recurrent layers as functions.
+        takes_sizes: kernels may have sizes as arguments (`ir.symint.ARGUMENT`).
     """
 
     excluded: ClassVar[frozenset[str]] = frozenset({"recurrent_sequences", "huge_pages"})
     schedule_types: ClassVar[tuple[type[Schedule], ...]]
     has_families: ClassVar[bool] = False
     has_recurrences: ClassVar[bool] = False
+    takes_sizes: ClassVar[bool] = False
 
     @abstractmethod
     def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[Schedule]:

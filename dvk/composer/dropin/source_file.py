@@ -376,6 +376,8 @@ def _run(number: int, one: Fused, held: Held) -> str:
     )
     lines = [*one.program.lines, f"return {one.program.result}"]
     texts = {str(n.target): name for n, name in zip(one.inputs, one.tensors, strict=True)}
+    if one.ranges:
+        lines = [re.sub(r"\bcdiv\(", "dvk_cdiv(", line) for line in lines]
     sizes = ranges.reading(one.inputs, texts, "\n".join(lines)) if one.ranges else []
     body = "\n".join([*renewed, *unpack, *sizes, *lines])
     return f"    def {stepping.method('run', number)}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"

@@ -67,7 +67,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
-    every, expected, span = _load(request, config, device)
+    every, expected, span = _load(request, config, device, backend)
     task = every[0]
     # A model that cannot be opened should not leave a used folder; a model that is no longer needed is not opened.
     model = (
@@ -125,22 +125,18 @@ def _for_sets(
     """The summary of a search for each of several sets of inputs, or for each measured point of a range."""
     sessions = sets.sessions(run, every, backend, config, request.library, request.baselines)
     sessions[0].expected = expected
-    if span is None:
-        result = sets.run(sessions, strategy, request.quiet)
-        return finish(sessions, result.winners, result.groups, request.strategy, None)
-    result = sets.run(
-        sessions, strategy, request.quiet, lambda n, part: span.parts(n, part, backend)
-    )
-    return finish(sessions, result.winners, result.groups, request.strategy, None, span.summary())
+    result = sets.run(sessions, strategy, request.quiet, span)
+    found = span.summary(result.winners) if span is not None else None
+    return finish(sessions, result.winners, result.groups, request.strategy, None, found)
 
 
 def _load(
-    request: OptimizeRequest, config: Config, device: Device
+    request: OptimizeRequest, config: Config, device: Device, backend: str
 ) -> tuple[list[Task], clock.TimeEstimate, SizeRange | None]:
     """The tasks, one for each set of inputs or measured point of a range, and the estimate of the command's time."""
     began = time.monotonic()
     if request.dynamic:
-        span = ranges.load(request, config, device)
+        span = ranges.load(request, config, device, backend)
         return (
             list(span.tasks),
             _expected(time.monotonic() - began, request, config, len(span.tasks)),

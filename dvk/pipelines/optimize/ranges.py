@@ -8,88 +8,93 @@ Each stretch of the range runs what was measured nearest to it; the original run
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dvk import tasks
-from dvk.composer import CannotCompose, CapturedGraph, Part, capture_many
+from dvk.composer import CannotCompose, CapturedGraph, Part, capture_many, codegen
 from dvk.composer.capture.sizes import SizedGraph, formulas, operators
 from dvk.composer.sized import SizedParts, boxes
 from dvk.config import Config
-from dvk.errors import TaskError
+from dvk.errors import TaskError, UsageError
 from dvk.pipelines.optimize.request import OptimizeRequest
-from dvk.records import BackendName, Device, Task
-from dvk.tasks import dynamic, naming
+from dvk.records import BackendName, Device, Task, Turn
+from dvk.tasks import dynamic
 from dvk.tasks.dynamic import DynamicInputs, label
-from dvk.tasks.sourcetext import read_source
-
-DRAWS = re.compile(r"^(?:def get_inputs\b|get_inputs\s*=|from\s.*\bget_inputs\b)", re.M)
+from dvk.tasks.loading import has_get_inputs
 
 
 @dataclass(frozen=True)
 class SizeRange:
-    """The sizes that one drop-in is to serve."""
+    """The sizes that one drop-in is to serve; an `Expand` of `sets`."""
 
     inputs: DynamicInputs
     points: tuple[dict[str, int], ...]
     """Sizes at which schedules are measured."""
     tasks: tuple[Task, ...]
-    """One for each point. The judge's other shapes are sizes of the stretch around it."""
+    """One for each point."""
     sized: SizedGraph
+    backend: BackendName
+    checked: dict[int, list[dict[str, int]]] = field(default_factory=dict)
+    """Sizes at which the program for a point's stretch is checked, by the point's number."""
 
-    def parts(self, number: int, part: Part, backend: BackendName) -> list[Part]:
+    def parts(self, number: int, part: Part) -> list[Part]:
         """The parts that serve the sizes nearest to a point, from the one that was found there.
 
         Raises:
             CannotCompose: its kernels hold for some sizes only.
         """
-        maker = SizedParts(self.tasks[number], self.sized, backend)
+        maker = SizedParts(self.tasks[number], self.sized, self.backend)
         return maker.parts(self.points, number, part.plan)
 
-    def summary(self) -> dict[str, Any]:
-        """For the report: the range, and the sizes at which a program was measured and checked."""
+    def judged(self, number: int, parts: Sequence[Part]) -> Task:
+        """A point's task with sampled sizes of its parts as the judge's other shapes: ends, their neighbours, odd and prime ones."""
+        boxes_ = ({name: (lo, hi) for name, lo, hi in part.within} for part in parts)
+        sizes = [one for box in boxes_ for one in dynamic.sampled(self.inputs.dims, box)]
+        every = [dict(one) for one in dict.fromkeys(tuple(one.items()) for one in sizes)]
+        self.checked[number] = every
+        return dynamic.with_variants(self.tasks[number], [self.inputs.variant(s) for s in every])
+
+    def summary(self, winners: Sequence[Turn | None]) -> dict[str, Any]:
+        """For the report: the range, the stretches that a program serves, and the sizes at which it was measured and checked.
+
+        Args:
+            winners: for each point, the turn that confirmed the drop-in or refuted it.
+        """
+        won = [n for n, w in enumerate(winners) if w and w.verdict and w.verdict.faster]
+        every = boxes(self.inputs.dims, self.points)
         return {
             "dims": {dim.name: [dim.lo, dim.hi] for dim in self.inputs.dims},
             "measured": list(self.points),
-            "checked": [
-                {name: size for name, size in _sizes(variant.name)}
-                for task in self.tasks
-                for variant in task.shape_variants
-            ],
+            "served": [[[name, *ends] for name, ends in every[n].items()] for n in won],
+            "whole": len(won) == len(every),
+            "checked": [sizes for n in won for sizes in self.checked.get(n, [])],
         }
 
 
-def _sizes(name: str) -> list[tuple[str, int]]:
-    pairs = (piece.split("=") for piece in name.split(", "))
-    return [(dim, int(size)) for dim, size in pairs]
-
-
-def load(request: OptimizeRequest, config: Config, device: Device) -> SizeRange:
+def load(
+    request: OptimizeRequest, config: Config, device: Device, backend: BackendName
+) -> SizeRange:
     """The range of a command's `--dynamic`, with the module's graph for all its sizes.
 
     Raises:
+        UsageError: the back end's kernels have no sizes as arguments.
         TaskError: the grammar, a range or a name is wrong, the module rejects a size, or its graph depends on the size.
     """
+    if not codegen(backend).takes_sizes:
+        raise UsageError(
+            f"kernels of {backend} take no sizes as arguments",
+            "leave out --dynamic, or choose --backend triton or cpp",
+        )
     inputs = dynamic.parse(request.dynamic)
     assert inputs is not None
     inputs.check(request.inputs)
     drawn = not request.inputs and has_get_inputs(request.spec)
     points = inputs.points()
     loaded = [_load(request, config, device, inputs, point, drawn) for point in points]
-    told = []
-    for task, box in zip(loaded, boxes(inputs.dims, points), strict=True):
-        variants = [inputs.variant(sizes) for sizes in dynamic.sampled(inputs.dims, box)]
-        told.append(dynamic.with_variants(task, variants))
-    return SizeRange(
-        inputs, tuple(points), tuple(told), _graph(loaded[0], inputs, points, request, drawn)
-    )
-
-
-def has_get_inputs(spec: str) -> bool:
-    """Whether the file draws inputs."""
-    return DRAWS.search(read_source(naming.split(spec)[0])) is not None
+    graph = _graph(loaded[0], inputs, points, request, drawn)
+    return SizeRange(inputs, tuple(points), tuple(loaded), graph, backend)
 
 
 def _load(

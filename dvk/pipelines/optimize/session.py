@@ -121,6 +121,11 @@ class SearchSession(JudgedCandidates):
         """Seconds of the search's budget that are left; negative when it is over."""
         return self.config.optimize.budget_s - self.elapsed_s
 
+    def judge_with(self, task: Task) -> None:
+        """Judge with another form of the task from now on, such as other shapes."""
+        self.court.close()
+        self.court = open_session(task, self.config, JudgeSpec(brief=True))
+
     # -------------------------------------------------------------- searching
 
     def search(self, strategy: Strategy, live: SearchView) -> None:

@@ -5,10 +5,10 @@ A drop-in's text says which set runs what, so if a part of it fails, the rest is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from dvk import tasks
 from dvk.composer import CannotCompose, Part, join
@@ -120,19 +120,22 @@ def sessions(
     return made
 
 
-Expand = Callable[[int, Part], list[Part]]
-"""The parts that a set's best becomes in the common drop-in, by the set's number.
+class Expand(Protocol):
+    """What a set's best becomes in the common drop-in."""
 
-Raises:
-    CannotCompose: it can become none.
-"""
+    def parts(self, number: int, part: Part) -> list[Part]:
+        """The parts, by the set's number.
+
+        Raises:
+            CannotCompose: it can become none.
+        """
+
+    def judged(self, number: int, parts: Sequence[Part]) -> Task:
+        """The task with which the judge checks them."""
 
 
 def run(
-    sessions: Sequence[SearchSession],
-    strategy: Strategy,
-    quiet: bool,
-    expand: Expand = lambda number, part: [part],
+    sessions: Sequence[SearchSession], strategy: Strategy, quiet: bool, expand: Expand | None = None
 ) -> SetsResult:
     """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and continues with the results so far."""
     for session in sessions:
@@ -155,10 +158,12 @@ def _live(session: SearchSession, quiet: bool, whom: str) -> SearchView:
     )
 
 
-def _confirmed(sessions: Sequence[SearchSession], live: SearchView, expand: Expand) -> SetsResult:
+def _confirmed(
+    sessions: Sequence[SearchSession], live: SearchView, expand: Expand | None
+) -> SetsResult:
     """The drop-in of each set's best that holds for every set it has a program for: a failing part is replaced by the set's next candidate,
     and, when as many drop-ins were judged as a set may have candidates, by the original."""
-    choices = [_composed(session, partial(expand, n)) for n, session in enumerate(sessions)]
+    choices = [_composed(session, n, expand) for n, session in enumerate(sessions)]
     judged, most = 0, NUM_CONFIRMED - 1 + sum(map(bool, choices))
     while any(choices):
         chosen = {number: one[0] for number, one in enumerate(choices) if one}
@@ -179,6 +184,8 @@ def _confirmed(sessions: Sequence[SearchSession], live: SearchView, expand: Expa
             claims = {}
             for place, number in enumerate(chosen, 1):
                 what = f"drop-in {judged} of at most {most} with set {place} of {len(chosen)}, {label(sessions[number].task)},"
+                if expand is not None:
+                    sessions[number].judge_with(expand.judged(number, chosen[number][1]))
                 claims[number] = _claimed(sessions[number], joined, live, what)
         except KeyboardInterrupt:
             return _unconfirmed(sessions)
@@ -201,7 +208,7 @@ def _confirmed(sessions: Sequence[SearchSession], live: SearchView, expand: Expa
 
 
 def _composed(
-    session: SearchSession, expand: Callable[[Part], list[Part]]
+    session: SearchSession, number: int, expand: Expand | None
 ) -> list[tuple[Candidate, list[Part]]]:
     """The candidates worth confirming that can be joined with others, the fastest first."""
     made = [
@@ -212,7 +219,9 @@ def _composed(
     composed = []
     for candidate, part in made:
         try:
-            composed += [(candidate, expand(part))] if part is not None else []
+            if part is not None:
+                parts = [part] if expand is None else expand.parts(number, part)
+                composed.append((candidate, parts))
         except CannotCompose as error:
             session.reason = f"one program cannot serve other sizes: {error}"
             made = []

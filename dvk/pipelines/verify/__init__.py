@@ -24,7 +24,7 @@ from dvk.harness.session import static
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
-from dvk.pipelines.verify.jobs import VerifyJob, VerifyRequest, jobs_of, jobs_of_batch
+from dvk.pipelines.verify.jobs import VerifyJob, VerifyRequest, at_sizes, jobs_of, jobs_of_batch
 from dvk.pipelines.verify.lines import BaselineLines
 from dvk.pipelines.verify.rows import KeptRows, Progress, VerifyRow
 from dvk.records import BackendName, Candidate, Device, Status, Task
@@ -54,6 +54,7 @@ def verify(
         MachineError: a back end or device that this machine lacks.
         RunFolderError: see `RunFolder.open`.
     """
+    request = at_sizes(request)
     there = None if config.remote.judge is None else remote.devices(config)
     _check(request, there)
     placed = [_place(job, request, there) for job in request.jobs]
@@ -72,7 +73,7 @@ def verify(
         lines = BaselineLines(request if not remotely else replace(request, baselines=()), run)
         wanted = missing if not request.baselines else range(len(request.jobs))
         loaded = _load(request, [(i, *placed[i]) for i in wanted], config)
-        found = {i: loaded[request.jobs[i].reference, placed[i][1]] for i in wanted}
+        found = {i: loaded[_asked(request, i, placed[i][1])] for i in wanted}
         for i in missing:
             if isinstance(task := found[i], TaskError):
                 kept.add(
@@ -168,13 +169,21 @@ def _place(
     return Candidate(source=job.source, backend=backend, proposer="user", title=job.label), device
 
 
+Asked = tuple[str, tuple[str, ...], Device]
+"""A reference, its `--input` specs, and the device."""
+
+
+def _asked(request: VerifyRequest, i: int, device: Device) -> Asked:
+    job = request.jobs[i]
+    return job.reference, job.specs(request), device
+
+
 def _load(
     request: VerifyRequest, missing: Sequence[tuple[int, Candidate, Device]], config: Config
-) -> dict[tuple[str, Device], Task | TaskError]:
+) -> dict[Asked, Task | TaskError]:
     """Each reference examined once, or its error; for a single reference the error is raised."""
-    wanted = dict.fromkeys((request.jobs[i].reference, device) for i, _, device in missing)
+    wanted = dict.fromkeys(_asked(request, i, device) for i, _, device in missing)
     how: dict[str, Any] = {
-        "inputs": request.inputs,
         "init": request.init,
         "eval_mode": request.eval_mode,
         "dtype": request.dtype,
@@ -187,15 +196,15 @@ def _load(
     else:
         read = partial(tasks.load, limits=config.limits)
 
-    def load(reference: str, device: Device) -> Task | TaskError:
+    def load(reference: str, inputs: tuple[str, ...], device: Device) -> Task | TaskError:
         try:
-            return read(reference, device=device, **how)
+            return read(reference, inputs=inputs, device=device, **how)
         except Exception as error:  # the fence: see dvk.crashes
-            if crashes.ends_the_run(error) or len({reference for reference, _ in wanted}) == 1:
+            if crashes.ends_the_run(error) or len({reference for reference, _, _ in wanted}) == 1:
                 raise
             return error if isinstance(error, TaskError) else crashes.crashed(error, "loading it")
 
-    return {(reference, device): load(reference, device) for reference, device in wanted}
+    return {asked: load(*asked) for asked in wanted}
 
 
 def _workers(

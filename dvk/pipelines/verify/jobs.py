@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from dvk.errors import UsageError
 from dvk.records import Device, Tier
+from dvk.tasks import dynamic
+from dvk.tasks.loading import has_get_inputs
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,14 @@ class VerifyJob:
     label: str
     """The candidate's path, or its name in the batch."""
     source: str
+    sizes: tuple[tuple[str, int], ...] = ()
+    """The size of each dimension of `--dynamic`."""
+    inputs: tuple[str, ...] = ()
+    """Its own `--input` specs, instead of the request's."""
+
+    def specs(self, request: VerifyRequest) -> tuple[str, ...]:
+        """The `--input` specs of its reference."""
+        return self.inputs or request.inputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +46,8 @@ class VerifyRequest:
     baselines: tuple[str, ...] = ()
     workers: int | None = None
     inputs: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+    """Inputs with ranges of sizes: each job is judged at sampled sizes."""
     init: tuple[str, ...] = ()
     eval_mode: bool = False
     train: bool = False
@@ -51,6 +63,29 @@ class VerifyRequest:
     out: Path | None = None
     resume: bool = False
     argv: tuple[str, ...] = ()
+
+
+def at_sizes(request: VerifyRequest) -> VerifyRequest:
+    """The request with each job once for each sampled size of its `dynamic` inputs: ends of the range, odd and prime sizes.
+
+    Raises:
+        TaskError: an input or a range is malformed.
+    """
+    inputs = dynamic.parse(request.dynamic)
+    if inputs is None:
+        return request
+    inputs.check(request.inputs)
+    box = {dim.name: (dim.lo, dim.hi) for dim in inputs.dims}
+    sizes = [*dynamic.sampled(inputs.dims, box), *inputs.points()]
+    every = [dict(one) for one in dict.fromkeys(tuple(one.items()) for one in sizes)]
+    jobs = []
+    for job in request.jobs:
+        drawn = not request.inputs and has_get_inputs(job.reference)
+        for one in every:
+            specs = inputs.specs(one, request.inputs, drawn=drawn)
+            label = f"{job.label} [{dynamic.label(one)}]"
+            jobs.append(replace(job, label=label, sizes=tuple(one.items()), inputs=specs))
+    return replace(request, jobs=tuple(jobs))
 
 
 def jobs_of(reference: str, candidates: Sequence[Path]) -> tuple[VerifyJob, ...]:

@@ -34,6 +34,7 @@ class VerifyRow:
         return {
             "candidate": self.job.label,
             "reference": self.job.reference,
+            "sizes": dict(self.job.sizes) or None,
             "status": v.status.value,
             "speedup": t.speedup.value if t else None,
             "speedup_lo": t.speedup.lo if t and t.speedup.known else None,
@@ -153,7 +154,7 @@ def _key(
         request.tier,
         *request.baselines,
         "inputs",
-        *request.inputs,
+        *job.specs(request),
         "init",
         *request.init,
         f"{request.eval_mode} {request.train} {request.dtype} {request.backward} {request.require_kernels} {request.contract}",

@@ -24,6 +24,7 @@ class Cpp(Codegen):
     excluded = frozenset()
     has_families = True
     has_recurrences = True
+    takes_sizes = True
 
     def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[CppSchedule]:
         return cpp.schedules(kernel, target)

@@ -38,6 +38,7 @@ __all__ = ["default_schedule", "functions", "launch", "module", "prelude", "rend
 
 
 LAUNCHES = re.compile(r"^run_(\w+) = dvk_launcher\(\1, (.+)\)$")
+SIZED_LAUNCHES = re.compile(r"^run_(\w+) = dvk_sized_launcher\(\1, (.+)\)$")
 LAUNCHER = """\
 def dvk_launcher(kernel, grid, warps):
     # Triton analyses its arguments at every call. Calling the compiled kernel as Triton itself does halves the host's time (Triton's
@@ -64,6 +65,30 @@ def dvk_launcher(kernel, grid, warps):
 """
 
 
+SIZED_LAUNCHER = """\
+def dvk_sized_launcher(kernel, warps):
+    # As dvk_launcher, for kernels with sizes as arguments: the first argument of a launch is the number of programs.
+    ready = {}
+    fused = "dot" in kernel.fn.__code__.co_names
+
+    def launch(grid, *args):
+        device = args[0].get_device()
+        # Triton passes a size that does not fit in 32 bits in another type.
+        key = (device, *[a >> 31 if type(a) is int else a.data_ptr() & 15 for a in args])
+        known = ready.get(key)
+        if known is not None:
+            run, stream_of, function, packed = known
+            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *args)
+            return
+        compiled = kernel[(grid,)](*args, num_warps=warps, enable_fp_fusion=fused)
+        if hasattr(compiled, "asm"):
+            stream_of = triton.runtime.driver.active.get_current_stream
+            ready[key] = compiled.run, stream_of, compiled.function, compiled.packed_metadata
+
+    return launch
+"""
+
+
 def render(kernel: Kernel, schedule: TritonSchedule, inplace: dict[int, int] | None = None) -> str:
     """Triton source of one kernel, without the prelude: its functions and a launcher for each.
 
@@ -74,7 +99,12 @@ def render(kernel: Kernel, schedule: TritonSchedule, inplace: dict[int, int] | N
     del inplace
     parts, _ = functions(kernel, schedule)
     texts = [f"# {kernel.summary}\n{parts[0].text}", *(f.text for f in parts[1:])]
-    launchers = [f"run_{f.name} = dvk_launcher({f.name}, {f.grid}, {f.warps})" for f in parts]
+    launchers = [
+        f"run_{f.name} = dvk_sized_launcher({f.name}, {f.warps})"
+        if kernel.size_arguments
+        else f"run_{f.name} = dvk_launcher({f.name}, {f.grid}, {f.warps})"
+        for f in parts
+    ]
     return "\n\n\n".join([*texts, "\n".join(launchers)]) + "\n"
 
 
@@ -97,13 +127,20 @@ def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, l
         texts: results of `render`.
     """
     lines = "\n".join(texts).splitlines()
-    launchers = [line for line in lines if LAUNCHES.match(line)]
+    launchers = [line for line in lines if LAUNCHES.match(line) or SIZED_LAUNCHES.match(line)]
     shown = "\n".join(
-        LAUNCHES.sub(r"# run_\1 launches it: programs, warps = \2", line) for line in lines
+        SIZED_LAUNCHES.sub(
+            r"# run_\1 launches it: programs by the sizes, warps = \2",
+            LAUNCHES.sub(r"# run_\1 launches it: programs, warps = \2", line),
+        )
+        for line in lines
     )
+    sized = any(SIZED_LAUNCHES.match(line) for line in launchers)
+    plain = any(LAUNCHES.match(line) for line in launchers) or not sized
+    both = [*([LAUNCHER] if plain else []), *([SIZED_LAUNCHER] if sized else [])]
     return (
         "\n\n\n".join(part for part in (scalar.prelude(kernels), shown) if part),
-        "\n".join([LAUNCHER, "", *launchers]),
+        "\n".join([*both, "", *launchers]),
         [],
     )
 

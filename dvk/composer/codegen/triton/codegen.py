@@ -26,6 +26,7 @@ class Triton(Codegen):
     """See the module."""
 
     has_families = True
+    takes_sizes = True
     schedule_types = TRITON
 
     def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[TritonSchedule]:

@@ -27,7 +27,7 @@ from dvk.composer.ir.schedules.triton import (
     TritonWindow,
     TritonWindowTile,
 )
-from dvk.composer.ir.symint import leaves_rest, pow2, power
+from dvk.composer.ir.symint import arguments, leaves_rest, pow2, power
 from dvk.target import DEFAULT, Gpu, Target
 
 NARROW = 16
@@ -110,7 +110,7 @@ def _row_axes(
     if isinstance(schedule, TritonPersistent):
         block = pow2(length)
     else:
-        block = min(schedule.rblock, power(length))
+        block = schedule.rblock if arguments([length]) else min(schedule.rblock, power(length))
     row = TileAxis("r", reduced, block, leaves_rest(length, block))
     xblock = schedule.xblock
     if kernel.family == "column" and len(rows) > 1 and rows[-1].size >= xblock > 1:
@@ -121,7 +121,8 @@ def _row_axes(
 
 def _axis(name: str, variables: tuple[Var, ...], block: int) -> TileAxis:
     size = math.prod(v.size for v in variables)
-    block = min(block, power(size))
+    if not arguments([size]):
+        block = min(block, power(size))
     return TileAxis(name, variables, block, leaves_rest(size, block))
 
 
@@ -268,6 +269,8 @@ def _row(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
                 if online:
                     loops.append(_looped(1, rblock, warps, online=True))
                 loops.append(_looped(1, rblock, warps))
+    elif arguments([length]):
+        loops.append(_looped(1, 1024, 4))
     splits = _splits(rows, length, gpu)
     if rows < gpu.sms and length > 8192 and splits:
         # If a whole row fits, one launch with idle SMs usually beats two launches (8 us of host time each).
@@ -284,7 +287,7 @@ def _column(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
             warps = min(max(whole * xblock // 512, 1), 16)
             found += [_persistent(xblock, warps), _persistent(xblock, min(2 * warps, 16))]
     shapes = ((32, 32, 4), (64, 16, 4), (64, 32, 8), (32, 64, 8), (128, 16, 8), (16, 128, 8))
-    loops = [_looped(x, r, w) for x, r, w in shapes if r < length]
+    loops = [_looped(x, r, w) for x, r, w in shapes if r < length or arguments([length])]
     if online_pair(kernel) is not None:
         loops = [option for loop in loops for option in (replace(loop, online=True), loop)]
     splits = []

@@ -7,6 +7,7 @@ decides the order of passes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -33,8 +34,11 @@ from dvk.composer.codegen.triton.scalar import (
     needs_full,
 )
 from dvk.composer.ir.affine import Affine
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store, nowhere
 from dvk.composer.ir.primitives import reduction
+
+RUNTIME_CDIV = re.compile(r"\bcdiv\(")
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,23 @@ class TritonWriter:
         params = [f"a{n}" for n in range(len(self.k.inputs)) if f"a{n}" in self.params]
         params += [f"o{n}" for n in range(len(self.k.outputs)) if f"o{n}" in self.params]
         params += extra
-        return "\n".join(
-            ["@triton.jit", f"def {name}({', '.join(params)}):", *self.tile.lines]
-        ), tuple(params)
+        sizes = self.k.size_arguments
+        jit, wide = "@triton.jit", []
+        if sizes:
+            # Specialised for divisibility, a kernel would be compiled anew at some sizes.
+            jit = f"@triton.jit(do_not_specialize={sizes!r})"
+            wide = [f"    {n} = {n}.to(tl.int64)" for n in sizes] if self.tile.wide else []
+        body = (
+            [RUNTIME_CDIV.sub("tl.cdiv(", line) for line in self.tile.lines]
+            if sizes
+            else self.tile.lines
+        )
+        if any("pow2(" in line for line in body) and sizes:
+            raise CannotCompose("a row whose length varies does not fit in registers")
+        return "\n".join([jit, f"def {name}({', '.join([*params, *sizes])}):", *wide, *body]), (
+            *params,
+            *sizes,
+        )
 
     # -------------------------------------------------------------- registers
 
