@@ -1,6 +1,6 @@
 """dvk — make PyTorch code faster with kernels it writes, proves and remembers.
 
-The commands are functions here, in the same words: `dvk.optimize`, `dvk.verify`, `dvk.evaluate`, and `dvk.Library`. They raise
+The commands are functions here, in the same words: `dvk.optimize`, `dvk.verify`, `dvk.evaluate`, `dvk.score`, and `dvk.Library`. They raise
 `dvk.DvkError`s. Nothing heavy is imported before one of them is used.
 """
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dvk.api import Result, evaluate, optimize, verify
     from dvk.api.network import ModelResult, optimize_model
+    from dvk.api.scoring import Scored, Scorer, score
     from dvk.errors import (
         DvkError,
         LibraryError,
@@ -34,12 +35,15 @@ __all__ = [
     "ModelResult",
     "Result",
     "RunFolderError",
+    "Scored",
+    "Scorer",
     "TaskError",
     "UsageError",
     "Verdict",
     "evaluate",
     "optimize",
     "optimize_model",
+    "score",
     "verify",
 ]
 
@@ -50,6 +54,9 @@ _HOMES = {
     "verify": "dvk.api",
     "ModelResult": "dvk.api.network",
     "optimize_model": "dvk.api.network",
+    "Scored": "dvk.api.scoring",
+    "Scorer": "dvk.api.scoring",
+    "score": "dvk.api.scoring",
     "Library": "dvk.skills",
     "Verdict": "dvk.records",
     **dict.fromkeys(

@@ -66,6 +66,7 @@ LAYERS = {
     "search": 3,
     "pipelines": 4,
     "api": 4.5,
+    "environments": 4.55,
     "": 4.6,
     "cli": 5,
     "__main__": 6,
