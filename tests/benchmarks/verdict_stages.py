@@ -4,7 +4,7 @@
     python -m tests.benchmarks.verdict_stages --device cuda --bytes 4.3e9 --judge
     python -m tests.benchmarks.verdict_stages --task data/tasks/large/heldout/row_variance_fp16.py --device cuda --judge
 
-Prints for each stage: seconds, how often the operators passed over the inputs and outputs (bytes read and written over their size), the
+Prints for each stage: seconds, processor seconds, how often the operators passed over the inputs and outputs (bytes read and written over their size), the
 most memory held, over the same size, and what is still held afterwards. `--judge` adds a real verdict with its processes, by stage.
 Asserted nowhere: seconds depend on the machine. `tests/harness/test_memory_estimate.py` holds the memory against the estimate.
 """
@@ -105,6 +105,8 @@ class Stage:
 
     name: str
     seconds: float
+    processor_s: float
+    """Processor time of the process, which other work on the machine does not change."""
     moved: int
     most: int
     """Bytes alive at the most, those from earlier stages included."""
@@ -127,16 +129,16 @@ class Stages:
         if self.device == "cuda":
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         with live:
             yield
         if self.device == "cuda":
             torch.cuda.synchronize()
-        took = time.perf_counter() - began
+        took, used = time.perf_counter() - began, time.process_time() - used
         most, held = live.most, live.now
         if self.device == "cuda":
             most, held = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
-        self.found.append(Stage(name, took, live.moved, most, held))
+        self.found.append(Stage(name, took, used, live.moved, most, held))
 
 
 def run(task: Task, tier: str, timed_calls: int = 3) -> list[Stage]:
@@ -245,10 +247,11 @@ def main() -> None:
         )
         for stage in run(task, given.tier):
             row = {"task": label, "stage": stage.name, "s": round(stage.seconds, 3)}
+            row |= {"cpu_s": round(stage.processor_s, 3)}
             row |= {"passes": round(stage.moved / size, 1), "most": round(stage.most / size, 2)}
             row |= {"held": round(stage.held / size, 2)}
             print(
-                "  {stage:32} {s:8.3f} s {passes:8.1f} passes {most:6.2f} most {held:6.2f} held".format(
+                "  {stage:32} {s:8.3f} s {cpu_s:8.3f} cpu s {passes:8.1f} passes {most:6.2f} most {held:6.2f} held".format(
                     **row
                 ),
                 flush=True,
