@@ -71,11 +71,12 @@ class OpenSessions:
             if session.grant is not None and session.grant.num_bytes >= self.need(judgement):
                 self._doubled[judgement.task.id] += 1
 
-    def take(self, job: JudgeJob, num_jobs: int) -> OpenSession | None:
+    def take(self, job: JudgeJob, num_jobs: int, waits: bool = True) -> OpenSession | None:
         """Return a session for the job's task; None while there is no memory for it.
 
         Args:
             num_jobs: jobs in the queue, which limit the sessions worth having.
+            waits: if there is none, a GPU is kept free for its task after a while.
         """
         asked = job.judgement
         assert asked is not None, "it is prepared"
@@ -90,7 +91,9 @@ class OpenSessions:
                 self._num_at_work += 1
                 self.forget(job)
                 return one
-        grant = None if need == 0 else self._memory.place(need, who=self._name(job))
+        grant = (
+            None if need == 0 else self._memory.place(need, who=self._name(job) if waits else None)
+        )
         if grant is None and need != 0:
             return None
         found = OpenSession(kind, asked.task, grant)

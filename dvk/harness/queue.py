@@ -278,12 +278,18 @@ class JudgeQueue(Generic[K]):
         heads = list(self._waiting.heads(last))
         heads.sort(key=lambda job: not self._sessions.has_priority(job))
         for number, job in enumerate(heads):
-            session = None
-            if job.judgement is None or (session := self._sessions.take(job, num_jobs)) is not None:
-                for other in heads[number + 1 :]:
-                    self._sessions.note_waiting(other)
-                return job, session
+            if job.judgement is None:
+                session = None
+            elif (session := self._sessions.take(job, num_jobs, self._waits(job))) is None:
+                continue
+            for other in filter(self._waits, heads[number + 1 :]):
+                self._sessions.note_waiting(other)
+            return job, session
         return None
+
+    def _waits(self, job: JudgeJob) -> bool:
+        """Whether nothing of its task is at work, so that its wait for memory counts."""
+        return job.alone or not self._waiting.at_work[job.group]
 
     def _prepare(self, job: JudgeJob) -> None:
         """Make the job's judgement; it then waits for its session, before all that came later."""

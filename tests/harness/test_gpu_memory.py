@@ -22,6 +22,7 @@ from dvk.harness.session.memory_estimate import (
     WORKER_BYTES,
     bytes_to_judge,
 )
+from dvk.harness.waiting_jobs import JudgeJob, Judgement
 from dvk.records import Candidate, Status, Task, TensorSpec, Verdict
 from tests.harness.conftest import QUICK
 
@@ -293,6 +294,23 @@ def test_a_large_job_starts_while_small_ones_go_on(
                 if name != large.id:
                     queue.submit(name, *next(waiting[name]))
     assert started, "it waits for as long as there are small ones"
+
+
+def test_only_a_task_without_a_session_has_a_gpu_kept_free(
+    gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_memory, "PATIENCE_S", 0.0)
+    memory = GpuMemory(lambda: (20 * GIB, 20 * GIB))
+    sessions = open_sessions.OpenSessions(4, memory)
+    one, candidate = jobs(sized("large", 2))[0]
+    job = JudgeJob(lambda _: None, Judgement(one, candidate, JudgeSpec()))
+    with memory.changed:
+        assert memory.place(15 * GIB) and memory.place(15 * GIB)
+        assert sessions.take(job, 4, waits=False) is None and not sessions.has_priority(job)
+        assert sessions.take(job, 4) is None and sessions.has_priority(job)
+        assert memory.place(GIB) is not None, "on the other GPU"
+    sessions.forget(job)
+    assert not sessions.has_priority(job)
 
 
 def test_closing_wakes_workers_that_wait_for_memory(

@@ -27,7 +27,7 @@ import torch
 
 from dvk.harness.checking.compare import row_length
 from dvk.harness.checking.input_domains import Domain
-from dvk.harness.checking.norms import root_mean_square
+from dvk.harness.checking.norms import parts, root_mean_square
 
 NATIVE = "native"
 STRAYS = "strays"
@@ -147,7 +147,8 @@ def _in_few_places(
 
 def _has_zeros(tensor: torch.Tensor) -> bool:
     """Whether it is sparse: zeros are more than chance."""
-    return tensor.numel() - int(torch.count_nonzero(tensor)) > 0.01 * tensor.numel()
+    count = sum(int(torch.count_nonzero(part)) for (part,) in parts(tensor))
+    return tensor.numel() - count > 0.01 * tensor.numel()
 
 
 def _laid_out(like: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
