@@ -246,7 +246,8 @@ def main() -> None:
             flush=True,
         )
         for stage in run(task, given.tier):
-            row = {"task": label, "stage": stage.name, "s": round(stage.seconds, 3)}
+            row: dict[str, Any] = {"task": label, "stage": stage.name}
+            row["s"] = round(stage.seconds, 3)
             row |= {"cpu_s": round(stage.processor_s, 3)}
             row |= {"passes": round(stage.moved / size, 1), "most": round(stage.most / size, 2)}
             row |= {"held": round(stage.held / size, 2)}
