@@ -55,8 +55,7 @@ def test_answers_are_scored_side_by_side_in_their_order(scorer: dvk.Scorer, tmp_
     assert right.reward == again.reward == 1.0 and right.terms["correctness"] == 1.0
     assert wrong.reward == 0.0 and "Wrong result" in wrong.feedback and wrong.malformed is None
     assert silent.reward == -0.2 and silent.verdict is None and silent.malformed is not None
-    assert right.verdict is not None and right.verdict.timing is not None
-    assert f"{right.verdict.timing.reference_ms:.3f} ms" in right.feedback
+    assert right.verdict is not None and "Correct on" in right.feedback
 
 
 def test_what_cannot_be_scored_is_refused(scorer: dvk.Scorer, tmp_path: Path) -> None:
