@@ -67,12 +67,10 @@ def test_copies_and_pickles_work(block: Counting, monkeypatch: pytest.MonkeyPatc
     torch.save(block.new.state_dict(), kept)
 
 
-def test_is_traced_and_exported_as_the_original(block: Counting) -> None:
+def test_is_traced_as_the_original(block: Counting) -> None:
     x = torch.randn(4, 8)
     with torch.no_grad():
         agree(block, x, fused=True)
-        operators = {str(n.target) for n in torch.export.export(block.new, (x,)).graph.nodes}
-        assert "aten.layer_norm.default" in operators
         traced = torch.jit.trace(block.new, x)
         other = torch.randn(4, 8)
         assert torch.allclose(traced(other), block.reference(other))

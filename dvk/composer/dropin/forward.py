@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from dvk.composer.dropin.layouts import inplace_pairs
+from dvk.composer.dropin.results import Layout, Results, results
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.ir import steps, structures
 from dvk.composer.ir.affine import contiguous_strides
@@ -58,6 +59,8 @@ class ForwardProgram:
     """Kernel name → output index → index of the input it overwrites."""
     left: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Parts of the module that the program calls unchanged: key → path of a submodule, name of a method or empty."""
+    results: Results | str = "its program was not written by the composer"
+    """What it returns as an operator of PyTorch; else why it cannot be one."""
 
     @property
     def may_go_back(self) -> bool:
@@ -103,6 +106,7 @@ class HostWriter:
         self.outputs = output_bases(prims)
         self.counter = 0
         self.left: dict[str, tuple[str, str]] = {}
+        self.allocated: dict[IRNode, Layout] = {}
 
     def program(self) -> ForwardProgram:
         for prim in self.prims.prims:
@@ -127,7 +131,9 @@ class HostWriter:
             ]
             if dead:
                 self.lines.append(f"del {', '.join(dict.fromkeys(dead))}")
+        steps_end = len(self.lines)
         result = self._tree(self.graph.outputs)
+        tail = tuple(self.lines[steps_end:])
         derived = [f"_dvk_make{number} = {source}" for (source, _), number in self.makers.items()]
         return ForwardProgram(
             self.lines,
@@ -137,6 +143,7 @@ class HostWriter:
             derived,
             self.inplace,
             self.left,
+            results(self.graph, self.prims, self.names, self.allocated, tail, result),
         )
 
     def _weights(self, result: str) -> list[Node]:
@@ -282,6 +289,7 @@ class HostWriter:
                 self.names[buffer.prim] = self._fresh(buffer.prim)
                 self._allocate(self.names[buffer.prim], buffer, kernel, inputs)
             outputs.append(self.names[buffer.prim])
+            self.allocated[buffer.prim] = buffer.shape, buffer.strides, buffer.dtype
         self.lines.extend(self.launch(kernel, inputs, outputs))
 
     def _check_layout(self, name: str, buffer: Buffer) -> None:

@@ -2,7 +2,7 @@
 
 The result needs torch alone (and Triton, or a C++ compiler at first use). It falls back to the original forward for every call without a
 program: other shapes, dtypes, devices or layouts, another configuration or mode of the module or of a submodule, hooks on submodules,
-replaced submodules, autocast, tracing, and whenever gradients are wanted. Changes of plain attributes after the first call are noticed only
+replaced submodules, autocast, and whenever gradients are wanted. Changes of plain attributes after the first call are noticed only
 once train(), eval(), to() or load_state_dict() is called.
 
 A drop-in may hold several programs, each for different inputs. They share bound weights.
@@ -19,11 +19,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import dvk
-from dvk.composer.dropin import ranges, replacing, stepping
+from dvk.composer.dropin import operators, ranges, replacing, stepping
 from dvk.composer.dropin.facts import Fused, Held, facts, held_by, keyed
 from dvk.composer.dropin.facts import whom as told
 from dvk.composer.dropin.forward import held_name, parameter
 from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
+from dvk.composer.dropin.results import Results
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import touched
 from dvk.composer.ir.text import literal
@@ -51,6 +52,7 @@ MODULES = (
     "threading",
     "types",
     "warnings",
+    "weakref",
 )
 """Modules that the guards of a drop-in may import."""
 LINE = "# " + "=" * 98
@@ -108,7 +110,7 @@ def write(
     last = _last(task, fused, held, whom, load)
     hook = HOOK if held else ""
     signature = f"\n\nModelNew.forward.__wrapped__ = {OWNER}.forward\n" if is_module else "\n"
-    ending = f"{last}{signature}{replacing.text(task)}"
+    ending = f"{last}{signature}{replacing.text(task)}{_operators(task, fused, held)}"
     functions = [
         name
         for name in sources.needed("\n".join([above, hook, runtime, ending]))
@@ -120,7 +122,8 @@ def write(
         if part
     )
     parts = {name: text for one in fused for name, text in one.captured.parts.items()}
-    return _together(task, title, parts, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
+    text = _together(task, title, parts, f"{above}\n{HERE}{_imports(below)}\n\n{below}")
+    return operators.with_namespace(text)
 
 
 def _program(task: Task, fused: Sequence[Fused], held: Held, whom: str) -> str:
@@ -140,6 +143,8 @@ class ModelNew:
     """`{task.entry}`, {whom}. `_dvk_fits` says for which calls, `_dvk_run` computes them; the end of this file adds the rest."""
 
     def forward(self, *args, **kwargs):
+        if torch.compiler.is_compiling():
+            return self._dvk_traced(*args, **kwargs)
         given = dvk_given({tuple(arguments)!r}, args, kwargs) if kwargs else args
         if given is not None:
 {textwrap.indent(dispatch, " " * 12)}
@@ -155,6 +160,11 @@ def _last(task: Task, fused: Sequence[Fused], held: Held, whom: str, load: Seque
     """The class at the end of the file, which combines the program, the guards and the original."""
     lines = facts(task, fused, held)
     original = f", {OWNER}" if task.kind == "module" else ""
+    names = [operators.names(task, number) for number in range(len(fused))]
+    conditions = [
+        "" if one.ranges else "\nand ".join(_arguments(task, one, traced=True)[0]) for one in fused
+    ]
+    traced = operators.traced(task, fused, names, conditions)
     return f'''\
 class ModelNew(dvk_fused, dvk_guarded{original}):
     """{task.entry}, {whom}; falls back to the original where no fused program fits."""
@@ -169,7 +179,7 @@ class ModelNew(dvk_fused, dvk_guarded{original}):
         return (
 {textwrap.indent(_conditions(task, fused, held), " " * 12)}
         )
-{_loading(load)}'''
+{traced}{_loading(load)}'''
 
 
 def unchanged(task: Task, title: str) -> str:
@@ -231,9 +241,9 @@ def _globals(fused: Sequence[Fused], kept: bool) -> str:
         [
             "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, substitutes its own tensors.",
             'dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))',
-            "dvk_steps, dvk_memory = [0], set()"
+            "dvk_steps, dvk_memory, dvk_reported = [0], set(), set()"
             if kept
-            else "dvk_kept, dvk_steps, dvk_memory = [], [0], set()",
+            else "dvk_kept, dvk_steps, dvk_memory, dvk_reported = [], [0], set(), set()",
             *(
                 ["dvk_else = object()  # returned by a program if the original must run"]
                 if goes_back
@@ -258,7 +268,8 @@ def _methods(
 ) -> list[str]:
     guard = [_guard(task, number, groups[number], held)] if number in groups else []
     step = [stepping.methods(task, number, one, held)] if one.backward is not None else []
-    return [*guard, _run(number, one, held), *step]
+    run = _run(stepping.method("run", number), one, held, one.program.result)
+    return [*guard, run, *step]
 
 
 def _dispatch(number: int, group: Sequence[Fused]) -> str:
@@ -303,8 +314,25 @@ def _guard(task: Task, number: int, group: Sequence[Fused], held: Held) -> str:
     return text
 
 
-def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
-    """The method that checks whether the arguments match the program."""
+def _operators(task: Task, fused: Sequence[Fused], held: Held) -> str:
+    """The text that registers the programs as operators; empty if none can be one."""
+    names = [operators.names(task, number) for number in range(len(fused))]
+    inside = [_inside(one, held, its) for one, its in zip(fused, names, strict=True)]
+    known = operators.registered(task, fused, held, names, inside)
+    return f"\n\n{known}\n" if known else ""
+
+
+def _inside(one: Fused, held: Held, names: dict[str, str]) -> str:
+    """The method that computes what an operator returns; empty if the program does."""
+    found = operators.results_of(one)
+    if not isinstance(found, Results) or found.whole:
+        return ""
+    made = ", ".join(m.text for m in found.made)
+    return _run(names["compute"], one, held, made)
+
+
+def _arguments(task: Task, one: Fused, traced: bool) -> tuple[list[str], dict[str, str]]:
+    """Conditions on the arguments of a call, `traced` or direct, and the texts of its tensors by path."""
     nodes = {str(node.target): node for node in one.inputs}
     texts: dict[str, str] = {}
     read: set[str] = set()
@@ -320,6 +348,12 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
                 f"{text}.get_device() == {first}.get_device()"
                 if text != first
                 else f"{where} and {text}.get_device() == torch.cuda.current_device()"
+            )
+        if traced:
+            return (
+                f"dvk_recorded({text}) and {text}.layout is torch.strided and {text}.is_{task.device}"
+                f"\nand {text}.dtype is torch.{node.dtype}"
+                f" and dvk_of_size({text}, {node.shape!r}, {node.strides!r})"
             )
         plain = f"type({text}) in dvk_tensors and {text}.layout is torch.strided and not {text}.is_neg()"
         conjugate = f" and not {text}.is_conj()" if str(node.dtype).startswith("complex") else ""
@@ -342,6 +376,12 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
             )
         elif name in nodes:
             lines.append(tensor(name, parameter(name)))
+    return lines, texts
+
+
+def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
+    """The method that checks whether the arguments match the program."""
+    lines, texts = _arguments(task, one, traced=False)
     lines.append(f"self._dvk_now({', '.join(texts.values())})")
     changed = touched(one.captured.graph.nodes)
     if apart := [node for node in (*one.inputs, *one.program.weights) if node.name in changed]:
@@ -354,7 +394,7 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
     conditions = "\nand ".join(lines)
     inside = (
         f"\n\n    def {stepping.method('inside', number)}({', '.join(['self', *one.arguments])}):\n"
-        f"        return ({''.join(f'{texts[path]}, ' for path in nodes)})"
+        f"        return ({''.join(f'{texts[str(node.target)]}, ' for node in one.inputs)})"
         if one.captured.structure
         else ""
     )
@@ -362,8 +402,8 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
     return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        ){inside}"
 
 
-def _run(number: int, one: Fused, held: Held) -> str:
-    """The method that runs the program."""
+def _run(method: str, one: Fused, held: Held, result: str) -> str:
+    """The method that runs the program and returns `result`."""
     own = {key: held_name(node) for key, node in keyed(one.program.weights)}
     bound = ", ".join(own.get(key, "_") for key in held)
     renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
@@ -374,13 +414,13 @@ def _run(number: int, one: Fused, held: Held) -> str:
         if own
         else []
     )
-    lines = [*one.program.lines, f"return {one.program.result}"]
+    lines = [*one.program.lines, f"return {result}"]
     texts = {str(n.target): name for n, name in zip(one.inputs, one.tensors, strict=True)}
     if one.ranges:
         lines = [re.sub(r"\bcdiv\(", "dvk_cdiv(", line) for line in lines]
     sizes = ranges.reading(one.inputs, texts, "\n".join(lines)) if one.ranges else []
     body = "\n".join([*renewed, *unpack, *sizes, *lines])
-    return f"    def {stepping.method('run', number)}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
+    return f"    def {method}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
 
 
 # ---------------------------------------------------------------- what all programs share

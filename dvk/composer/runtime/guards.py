@@ -27,7 +27,9 @@ dvk_memory: set[int] = set()
 def dvk_type_name(tensor: torch.Tensor) -> str:
     """The name of a tensor's type; stand-ins of a recorder count as plain."""
     plain = "Parameter" if isinstance(tensor, torch.nn.Parameter) else "Tensor"
-    return plain if type(tensor) in dvk_tensors else type(tensor).__name__
+    kind = type(tensor)  # an export substitutes tensors without values
+    known = kind in dvk_tensors or kind.__module__.startswith("torch._subclasses.f")
+    return plain if known else kind.__name__
 
 
 def dvk_described(value: object, depth: int) -> str:
@@ -105,7 +107,7 @@ def dvk_config(
             for key, value in sorted(vars(child).items())
             if whole
             and key not in internal
-            and not key.startswith("_dvk_")
+            and not key.startswith(("_dvk_", "_is_torch_compile"))
             and f"{path}.{key}" not in free
         )
         for held in (child._parameters, child._buffers) if whole else ():
@@ -172,12 +174,16 @@ def dvk_unchanged(watched: tuple) -> bool:
 
 
 def dvk_plain() -> bool:
-    """The call is plain: not compiled, traced, vectorised (vmap) or under forward-mode differentiation."""
-    if torch.compiler.is_compiling() or torch._C._is_tracing():
-        return False
+    """The call is plain: not traced, vectorised (vmap) or under forward-mode differentiation, and no mode sees its operators.
+
+    The caller has asked before whether it is being compiled.
+    """
+    native = torch._C
     return (
-        torch.autograd.forward_ad._current_level < 0
-        and torch._C._functorch.peek_interpreter_stack() is None
+        not native._is_tracing()
+        and not native._len_torch_dispatch_stack()  # a mode that records operators, or replaces tensors
+        and torch.autograd.forward_ad._current_level < 0
+        and native._functorch.peek_interpreter_stack() is None
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 FILES = (
     "guards.py",
     "strided.py",
+    "operators.py",
     "cpp_load.py",
     "convolution.py",
     "rebuild.py",

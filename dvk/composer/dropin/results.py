@@ -1,0 +1,105 @@
+"""What a program returns, split for an operator: tensors that it makes, and views of arguments and weights that are taken outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dvk.composer.ir import structures
+from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.effects import AliasClasses, draws, touched
+from dvk.composer.ir.nodes import IRNode
+from dvk.composer.lowering.whole_graph import PrimGraph
+from dvk.records import Graph
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], str]
+"""Shape, strides and dtype."""
+
+
+HELD = frozenset({"input", "param", "buffer", "const"})
+"""Operators that stand for a tensor from outside."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor that the program makes and returns, or returns views of."""
+
+    name: str
+    layout: Layout
+    fresh: bool
+    """The program allocates it in this layout; a library call may choose another."""
+    kept: bool = False
+    """The program keeps it for its next call: it returns a copy."""
+
+    @property
+    def text(self) -> str:
+        """The expression that returns it."""
+        return f"{self.name}.clone()" if self.kept else self.name
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a program that can be an operator."""
+
+    made: tuple[Made, ...]
+    lines: tuple[str, ...] = ()
+    """Lines to run outside, with the tensors bound to their names, before `text`."""
+    text: str = ""
+    """The expression that rebuilds the program's result outside."""
+    whole: bool = False
+    """The program returns its one tensor as it is."""
+    seeded: bool = False
+    """The program draws random numbers."""
+
+
+def results(
+    graph: Graph,
+    prims: PrimGraph,
+    names: Mapping[IRNode, str],
+    allocated: Mapping[IRNode, Layout],
+    lines: tuple[str, ...],
+    text: str,
+) -> Results | str:
+    """The results of a program, or why it cannot be an operator.
+
+    Args:
+        names: names of the values that are alive when it returns.
+        allocated: layouts of the tensors that it allocates.
+        lines, text: what it does after its last step.
+    """
+    if any(node.op in ("left", "expect") for node in graph.nodes):
+        return "it calls Python code that was left to PyTorch"
+    changed = touched(graph.nodes)
+    if any(n.name in changed for n in graph.nodes if n.op in HELD):
+        return "it writes arguments or buffers"
+    returned = structures.refs(graph.outputs)
+    bases = {name: prims.values[name].base for name in returned}
+    memory = AliasClasses(graph.nodes)
+    held = {memory.of(n.name) for n in graph.nodes if n.op in HELD}
+    made: dict[IRNode, Made] = {}
+    for base in bases.values():
+        if base.kind == "source" and (base.node is None or base.node.target is not None):
+            continue
+        if base in allocated:
+            made[base] = Made(names[base], allocated[base], True)
+            continue
+        node = base.node
+        if node is None or node.shape is None or node.dtype is None:
+            return "the size or type of a result depends on values"
+        if base.kind == "extern":
+            mine = memory.of(node.name)
+            others = {memory.of(n) for n, other in bases.items() if other is not base}
+            if mine in others or mine in held:
+                return "a result may share memory with an argument or another result"
+        strides = node.strides or contiguous_strides(node.shape)
+        made[base] = Made(
+            names[base],
+            (node.shape, strides, node.dtype),
+            False,
+            base.kind == "source" or node.op == "derived",
+        )
+    if not made:
+        return "it computes no tensors"
+    single = set(graph.outputs) == {"ref"} and text == next(iter(made.values())).text
+    seeded = any(draws(node) for node in graph.nodes)
+    return Results(tuple(made.values()), lines, text, single and not lines, seeded)

@@ -1,0 +1,308 @@
+"""Programs of drop-ins as operators of PyTorch: torch.compile, torch.export and AOTInductor keep the kernels."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.composer.dropins import BLOCK, module_text
+from tests.composer.programs import differences, drop_in, run_source
+
+VIEWS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(8))
+
+    def forward(self, x, by=2):
+        y = torch.relu(x) * self.scale
+        left, right = y.chunk(2, 1)
+        return {"left": left, "both": (right, y), "input": x[1:], "weight": self.scale.view(2, 4)}
+"""
+
+
+_numbers = itertools.count()
+
+
+class Seen:
+    """A drop-in whose operator keeps the operands of its calls."""
+
+    def __init__(self, source: str, *args: Any, **options: Any):
+        made, self.reference, self.candidate = drop_in(source, *args, **options)
+        self.module = importable(made)
+        self.new = self.module.ModelNew().train(self.reference.training)
+        self.new.load_state_dict(self.reference.state_dict())
+        self.calls: list[tuple[torch.Tensor, ...]] = []
+        operator = self.module._dvk_operator_1
+        run = operator.run
+
+        def seen(*tensors: torch.Tensor) -> Any:
+            self.calls.append(tensors)
+            return run(*tensors)
+
+        operator.run = seen
+        space, _, name = operator.name.partition("::")
+        self.name = f"{space}.{name}.default"
+        self.operator = getattr(getattr(torch.ops, space), name).default
+
+    def ran(self, call: Any, *args: Any) -> int:
+        """How often the operator ran in a call whose result is eager's."""
+        before = len(self.calls)
+        assert differences(call(*args), self.reference(*args)) == []
+        return len(self.calls) - before
+
+
+def importable(module: types.ModuleType) -> types.ModuleType:
+    """The module under a name of its own among those that are imported, as Dynamo wants it."""
+    module.__name__ = f"drop_in_{next(_numbers)}"
+    sys.modules[module.__name__] = module
+    for value in vars(module).values():
+        if getattr(value, "__module__", None) in ("candidate", "reference"):
+            value.__module__ = module.__name__
+    return module
+
+
+class Around(nn.Module):
+    """A network with two drop-ins."""
+
+    def __init__(self, one: nn.Module, other: nn.Module):
+        super().__init__()
+        self.one, self.other, self.last = one, other, nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.last(self.other(self.one(x) + 1)))
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(runs the original|instead of its kernels)")
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def shared_block() -> Seen:
+    torch.manual_seed(0)
+    return Seen(BLOCK, torch.randn(4, 8))
+
+
+@pytest.fixture
+def block(shared_block: Seen) -> Seen:
+    shared_block.calls.clear()
+    return shared_block
+
+
+def compiled(model: nn.Module, **options: Any) -> Any:
+    return torch.compile(model, fullgraph=True, backend="aot_eager", **options)
+
+
+def operators_in(program: Any) -> list[str]:
+    return [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+
+
+@torch.no_grad()
+def test_compiles_in_one_graph_and_runs_the_kernels(block: Seen) -> None:
+    x = torch.randn(4, 8)
+    call = compiled(block.new)
+    assert block.ran(call, x) == 1
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        assert block.ran(call, x) == 1
+    assert block.ran(block.new, x) == 0  # the direct path
+
+
+@torch.no_grad()
+def test_a_network_around_drop_ins_compiles_in_one_graph(block: Seen) -> None:
+    net = Around(block.new, block.module.ModelNew().eval()).eval()
+    x = torch.randn(4, 8)
+    want = net(x)
+    assert differences(compiled(net)(x), want) == [] and len(block.calls) == 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("how", ["automatic", "marked", "dynamic"])
+def test_another_batch_size_runs_the_original(block: Seen, how: str) -> None:
+    x, other = torch.randn(4, 8), torch.randn(6, 8)
+    if how == "marked":
+        torch._dynamo.mark_dynamic(x, 0)
+    call = compiled(block.new, dynamic=True if how == "dynamic" else None)
+    assert block.ran(call, x) == (how != "marked")
+    assert block.ran(call, other) == 0
+    if how == "automatic":
+        assert block.ran(call, x) == 1 and block.ran(call, torch.randn(7, 8)) == 0
+        assert block.ran(call, x) == 1
+
+
+def test_gradients_are_computed_by_the_original(block: Seen) -> None:
+    x = torch.randn(4, 8)
+    compiled(block.new)(x).sum().backward()
+    block.reference(x).sum().backward()
+    assert block.calls == []
+    pairs = zip(block.new.parameters(), block.reference.parameters(), strict=True)
+    assert all(differences(a.grad, b.grad) == [] for a, b in pairs)
+
+
+@torch.no_grad()
+def test_what_differs_runs_the_original_and_is_reported_once(block: Seen) -> None:
+    x = torch.randn(4, 8)
+    new = block.module.ModelNew(slope=0.5).eval()
+    with pytest.warns(UserWarning, match="instead of its kernels: the module differs"):
+        got = compiled(new)(x)
+    assert differences(got, block.module.Model.forward(new, x)) == [] and block.calls == []
+    with torch.autocast("cpu", torch.bfloat16):
+        compiled(block.new)(x)
+    assert block.calls == []
+    block.new.train()
+    torch.manual_seed(0)
+    got = compiled(block.new)(x)
+    block.new.eval()
+    assert bool((got == 0).any()) and block.calls == []
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_keeps_the_operator(block: Seen, strict: bool, tmp_path: Path) -> None:
+    net = Around(block.new, nn.Identity()).eval()
+    x = torch.randn(4, 8)
+    program = torch.export.export(net, (x,), strict=strict)
+    assert block.name in operators_in(program) and "aten.layer_norm.default" not in operators_in(
+        program
+    )
+    torch.export.save(program, tmp_path / "net.pt2")
+    loaded = torch.export.load(tmp_path / "net.pt2").module()
+    block.calls.clear()
+    assert differences(loaded(x), net(x)) == [] and len(block.calls) == 1
+
+
+@torch.no_grad()
+def test_an_export_with_a_dynamic_batch_keeps_the_originals_operators(block: Seen) -> None:
+    x = torch.randn(4, 8)
+    shapes = ({0: torch.export.Dim("batch", max=64)}, None)
+    program = torch.export.export(block.new, (x, None), dynamic_shapes=shapes)
+    assert "aten.layer_norm.default" in operators_in(program)
+    assert block.ran(program.module(), torch.randn(9, 8), None) == 0
+
+
+@torch.no_grad()
+def test_views_are_taken_outside_of_the_operator() -> None:
+    made = Seen(VIEWS, torch.randn(4, 8))
+    x = torch.randn(4, 8)
+    assert made.ran(compiled(made.new), x) == 1
+    torch.library.opcheck(made.operator, made.calls[-1])
+    got = compiled(made.new)(x)
+    assert got["input"].data_ptr() == x[1:].data_ptr()
+    assert got["weight"].data_ptr() == made.new.scale.data_ptr()
+    assert got["left"].untyped_storage().data_ptr() == got["both"][1].untyped_storage().data_ptr()
+
+
+@torch.no_grad()
+def test_a_program_that_writes_leaves_the_originals_operators_in_the_trace() -> None:
+    source = module_text(
+        "self.seen.add_(1)\nreturn torch.tanh(x) * self.seen",
+        init='self.register_buffer("seen", torch.zeros(8))',
+    )
+    made, reference, _ = drop_in(source, torch.randn(4, 8))
+    new = made.ModelNew().eval()
+    x = torch.randn(4, 8)
+    with pytest.warns(UserWarning, match="it writes arguments or buffers"):
+        got = compiled(new)(x)
+    assert differences(got, reference(x)) == [] and differences(new.seen, reference.seen) == []
+
+
+FOLDED = module_text(
+    "return torch.relu(self.norm(self.fc(x))) + 1",
+    init="self.fc, self.norm = nn.Linear(64, 64), nn.BatchNorm1d(64)",
+)
+
+
+@torch.no_grad()
+def test_derived_weights_follow_writes_and_go_with_the_weights() -> None:
+    made = Seen(FOLDED, torch.randn(8, 64))
+    assert "dvk_derived" in made.candidate.source
+    kept = made.module._dvk_program_1_kept
+    call, x = compiled(made.new), torch.randn(8, 64)
+    assert made.ran(call, x) == 1 and len(kept) == 1
+    (entry,) = kept.values()
+    derived = list(entry[2].values())
+    assert made.ran(call, x) == 1 and list(next(iter(kept.values()))[2].values())[0] is derived[0]
+    for model in (made.new, made.reference):
+        model.get_parameter("fc.weight").mul_(2)
+    assert made.ran(call, x) == 1 and len(kept) == 1
+    del call, entry, derived, model
+    torch._dynamo.reset()
+    made.calls.clear()
+    made.new = nn.Identity()
+    gc.collect()
+    assert not kept
+
+
+@torch.no_grad()
+def test_copies_of_a_drop_in_share_its_operators() -> None:
+    made = Seen(module_text("return torch.tanh(x) * 3 + 1"), torch.randn(4, 8))
+    again = importable(run_source(made.candidate.source))
+    assert made.ran(compiled(again.ModelNew().eval()), torch.randn(4, 8)) == 1
+
+
+@torch.no_grad()
+def test_operands_of_another_size_are_refused(block: Seen) -> None:
+    weights = [p.detach() for p in block.new.parameters()]
+    compiled(block.new)(torch.randn(4, 8))
+    operands = list(block.calls[-1])
+    operands[0] = torch.randn(2, 8)
+    with pytest.raises(RuntimeError, match="expected torch.float32.4, 8. inside"):
+        block.operator(*operands)
+    operands[0] = torch.randn(8, 4).t()  # other strides: copied
+    assert differences(block.operator(*operands), block.reference(operands[0])) == []
+    assert weights
+
+
+@torch.no_grad()
+def test_a_function_compiles_in_one_graph() -> None:
+    source = "import torch\n\n\ndef f(x, y):\n    return (x + y).softmax(1)\n"
+    made = importable(drop_in(source, torch.randn(4, 8), torch.randn(4, 8), entry="f")[0])
+    args = torch.randn(4, 8), torch.randn(4, 8)
+    call = torch.compile(lambda x, y: made.f_new(x, y) * 2, fullgraph=True, backend="aot_eager")
+    assert differences(call(*args), made.f(*args) * 2) == []
+    assert made._dvk_operator_1.calls == 1
+
+
+def lines_of(source: str) -> types.ModuleType:
+    from dvk.composer.dropin.lines import Line, write
+    from dvk.records import Task, TensorSpec
+
+    spec = TensorSpec(name="x", shape=(4, 8), strides=(8, 1), dtype="float32")
+    task = Task(
+        id="test",
+        name="test",
+        source=source,
+        entry="Model",
+        kind="module",
+        inputs=(spec,),
+        outputs=(spec,),
+    )
+    return importable(run_source(write(task, Line("compile"))))
+
+
+@torch.no_grad()
+def test_lines_of_pytorch_step_aside_inside_a_compiler() -> None:
+    made = lines_of(module_text("return torch.tanh(x) + 1"))
+    net = Around(made.ModelNew(), made.ModelNew()).eval()
+    x = torch.randn(4, 8)
+    got = compiled(net)(x)
+    assert differences(got, compiled(net)(x)) == []
+    torch.testing.assert_close(got, torch.relu(net.last(torch.tanh(torch.tanh(x) + 2) + 1)))
