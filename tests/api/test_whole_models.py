@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
-from dvk.api.network import patching
+from dvk.api.network import examples, patching, proving, report
 from dvk.api.network.building import MAKERS
-from tests.api.whole_models import MODELS, quickly
+from dvk.config import Config
+from tests.api.whole_models import MODELS, Quick, quickly
 
 
 def is_installed(name: str) -> bool:
@@ -22,8 +25,13 @@ def is_installed(name: str) -> bool:
     return library in MAKERS
 
 
-def test_a_llama_is_patched_by_its_layers_and_computes_the_same(tmp_path: Path) -> None:
-    found = quickly("llama", tmp_path / "run", 1)
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Quick:
+    return quickly("llama", tmp_path_factory.mktemp("llama") / "run", 1)
+
+
+def test_a_llama_is_patched_by_its_layers_and_computes_the_same(llama: Quick) -> None:
+    found = llama
     model = found.network.model
     assert found.names == ("LlamaDecoderLayer",)
     assert found.used == {"model.layers.0": True, "model.layers.1": True}
@@ -56,7 +64,22 @@ def test_a_llama_is_patched_by_its_layers_and_computes_the_same(tmp_path: Path) 
         model.config._attn_implementation = "eager"
         patch.apply(model, quiet=True)
         assert type(model.model.layers[0]).__name__ == "LlamaDecoderLayer"
+        model.config._attn_implementation = "sdpa"
     assert type(model.model.layers[0]).__name__ == "LlamaDecoderLayer"
+
+
+def test_a_patch_with_which_the_whole_is_wrong_is_left_out(llama: Quick, tmp_path: Path) -> None:
+    package = Path(shutil.copytree(llama.package, tmp_path / "patch"))
+    with (package / "LlamaDecoderLayer.py").open("a") as file:
+        file.write(
+            "\n_right = ModelNew._dvk_run\nModelNew._dvk_run = lambda self, *given: _right(self, *given) * 1.001\n"
+        )
+    calls = [examples.draw(llama.network, seed) for seed in range(2)]
+    subject = proving.Subject(llama.network.model, calls, package, None, Config())
+    found = proving.prove(subject, llama.names, nullcontext, lambda _: None, compiled=False)
+    assert found.kept == () and found.claim is None
+    assert found.dropped["LlamaDecoderLayer"].startswith(proving.WRONG)
+    assert report.status(found) == "failed"
 
 
 @pytest.mark.slow

@@ -21,12 +21,12 @@ def summary(
     """Return status, figures, and a row for each kind of block; times in milliseconds, shares of the model's time."""
     found = proved.claim
     speedup = found["speedup"] if found else None
-    status = _status(proved)
+    outcome = status(proved)
     over = proved.over_compile
     first = proved.timed[0] if proved.timed else None
-    faster, rows = status == "faster", _rows(blocks, left, proved)
+    faster, rows = outcome == "faster", _rows(blocks, left, proved)
     return {
-        "status": status,
+        "status": outcome,
         "reason": None if faster else proved.why or "no block was made faster",
         "model": spec,
         "backend": backend,
@@ -49,7 +49,8 @@ def summary(
     }
 
 
-def _status(proved: Proved) -> str:
+def status(proved: Proved) -> str:
+    """Return `faster`, `no_speedup`, `too_noisy`, or `failed` if every drop-in made the outputs wrong."""
     if proved.claim is None:
         return (
             "failed"

@@ -28,8 +28,10 @@ Call = tuple[list[Any], dict[str, Any]]
 SECONDS, PAIRS = 0.4, 15
 """Longest time and most pairs of the quick measurement."""
 NOTHING = "nothing in it can be fused"
-LOOSE = 1e-2
-"""Difference, relative to the output's largest value, from which a quick composition is wrong; the judge decides more finely."""
+LOOSE = {2: 5e-2}
+"""Difference, relative to the output's largest value, from which a quick composition is wrong, by bytes of an element; `LOOSE_ELSE` for
+wider ones. The judge decides more finely."""
+LOOSE_ELSE = 1e-2
 
 
 def graph_of(module: nn.Module, call: Call) -> CapturedGraph:
@@ -126,6 +128,10 @@ def _differs(expected: Any, got: Any) -> str:
     for (name, one), (_, other) in zip(expected, got, strict=True):
         scale = float(one.abs().max()) if one.numel() and one.is_floating_point() else 0.0
         off = (one.double() - other.double()).abs() if one.numel() else one
-        if one.numel() and not float(off.nan_to_num().max()) <= LOOSE * scale:
+        if (
+            one.numel()
+            and not float(off.nan_to_num().max())
+            <= LOOSE.get(one.element_size(), LOOSE_ELSE) * scale
+        ):
             return f"its quick composition has other values in `{name}`"
     return ""
