@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from dvk.errors import UsageError
+from dvk.harness.checking import input_families
 from dvk.pipelines.export import ExportRequest, export
 from tests.pipelines.proven_runs import FUNCTION, NESTED, NORM, outcome, proven_run, verdict
 
@@ -69,6 +70,10 @@ def test_a_package_has_the_claim_the_drop_in_and_its_operator(
         for mine, theirs in zip(module.fused(x, y, *given), original(x, y), strict=True):
             torch.testing.assert_close(mine, theirs)
     assert not module.supports(x, y, *given), "gradients are wanted"
+    inputs = loaded(package / "tests", "judge_inputs", monkeypatch)
+    call = inputs.draw(1)
+    for family in set(input_families.FAMILIES) - set(input_families.ARGUED):
+        assert inputs.of_family(call, family, 3, False) is not call, family
 
 
 @pytest.mark.slow
@@ -218,6 +223,21 @@ def test_what_no_layer_can_hold_is_refused(tmp_path: Path) -> None:
     )
     state = proven_run(tmp_path / "state", STATEFUL)
     refused(tmp_path, tmp_path / "good", state, "writes weights or buffers", to="hf")
+    # Training steps and programs for ranges of sizes have more methods, and conditions that read sizes.
+    for more, match in (
+        ("    def _dvk_step(self, x):\n        pass\n\n", "a training step"),
+        (
+            "    def _dvk_fits_2(self, x):\n        return (n := x.shape[0]) > 1\n\n",
+            "a range of sizes",
+        ),
+    ):
+        changed = proven_run(tmp_path / match, NORM)
+        turn = json.loads((changed / "turns.jsonl").read_text())
+        head = "    def _dvk_run(self"
+        turn["candidate"]["source"] = turn["candidate"]["source"].replace(head, more + head)
+        (changed / "best.py").write_text(turn["candidate"]["source"])
+        (changed / "turns.jsonl").write_text(json.dumps(turn) + "\n")
+        refused(tmp_path, tmp_path / "good", changed, match, to="hf")
     run = proven_run(tmp_path / "run", NORM)
     refused(tmp_path, tmp_path / "Good_Name", run, "no name of a kernel", to="hf")
     refused(tmp_path, tmp_path / "good", run, "no version of a kernel", to="hf", version="1.2")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
-from typing import Any
 
 import dvk
 from dvk import harness
 from dvk.pipelines.export import texts
+from dvk.pipelines.export.own_text import definitions
 from dvk.pipelines.export.proven import ProvenRun
 from dvk.records import Task
 from dvk.tasks.specs import FLOATS, InputSpec, parse_init, parse_inputs
 
-CHECKING = Path(harness.__file__).parent / "checking"
-NATIVE = "native"
+FAMILIES = Path(harness.__file__).parent / "checking" / "input_families.py"
 
 
 def text(run: ProvenRun, module: str, entry: str) -> str:
@@ -26,9 +24,6 @@ def text(run: ProvenRun, module: str, entry: str) -> str:
         entry: name of the original in the drop-in.
     """
     task = run.task
-    families = CHECKING / "input_families.py"
-    compare = CHECKING / "compare.py"
-    known = _literal(families, "FAMILIES")
     specs = {} if task.input_specs and _like(task) else _specs(task)
     return texts.filled(
         "judge_inputs.py",
@@ -37,9 +32,7 @@ def text(run: ProvenRun, module: str, entry: str) -> str:
         dtype=f"torch.{task.dtype}" if task.dtype else "None",
         sets="".join(f"    {_differences(run, one)},\n" for one in run.tasks),
         specs="{" + ", ".join(f"{name!r}: lambda: {how}" for name, how in specs.items()) + "}",
-        families=repr(
-            tuple(f for f in run.verdict.families if f in known and f not in _argued(families))
-        ),
+        families=repr(_families(run)),
         entry=entry,
         init=_init(task),
         mode="module.eval()"
@@ -48,9 +41,7 @@ def text(run: ProvenRun, module: str, entry: str) -> str:
         if task.mode == "train"
         else "module",
         version=dvk.__version__,
-        row=_literal(compare, "ROW"),
-        row_length=_source(compare, "row_length"),
-        code=_without_head(families),
+        code="\n\n\n".join(_kinds_of_values().values()),
     )
 
 
@@ -106,43 +97,18 @@ def _init(task: Task) -> str:
     return f"({tuple(args)!r}, {kwargs!r})"
 
 
-# ---------------------------------------------------------------- text of dvk's own files
-
-
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def _literal(path: Path, name: str) -> Any:
-    """The value of a constant; names in it stand for themselves."""
-    for node in _tree(path).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
-            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            found = [
-                _literal(path, value.id) if isinstance(value, ast.Name) else ast.literal_eval(value)
-                for value in values
-            ]
-            return tuple(found) if isinstance(node.value, ast.Tuple) else found[0]
-    raise KeyError(name)
-
-
-def _argued(families: Path) -> tuple[str, ...]:
-    """Families that vary no floating input."""
-    return tuple(_literal(families, "ARGUED"))
-
-
-def _source(path: Path, name: str) -> str:
-    text = path.read_text(encoding="utf-8")
-    node = next(n for n in ast.parse(text).body if getattr(n, "name", None) == name)
-    return f"{ast.get_source_segment(text, node)}\n"
-
-
-def _without_head(path: Path) -> str:
-    """A file's text below its docstring and imports."""
-    text = path.read_text(encoding="utf-8")
-    last = max(
-        node.end_lineno or 0
-        for node in ast.parse(text).body
-        if isinstance(node, (ast.Import, ast.ImportFrom))
+def _kinds_of_values() -> dict[str, str]:
+    """The judge's families of inputs, as text by name."""
+    return definitions(
+        FAMILIES,
+        {"NONFINITE", "TIES", "FAMILIES", "ARGUED", "kind_of", "derive"},
+        frozenset({"Domain"}),
     )
-    return "\n".join(text.splitlines()[last:]).strip("\n") + "\n"
+
+
+def _families(run: ProvenRun) -> tuple[str, ...]:
+    """Families of floating values that the verdict lists, without the native one."""
+    from dvk.harness.checking import input_families
+
+    known = set(input_families.FAMILIES) - set(input_families.ARGUED)
+    return tuple(family for family in run.verdict.families if family in known)

@@ -136,6 +136,8 @@ def _refuse(
             name.startswith("_dvk_inside") for name in methods
         )
         or any("." in spec.name for spec in task.inputs),
+        "it is a training step": any(name.startswith("_dvk_step") for name in methods),
+        "its kernels serve a range of sizes": _ranged(methods),
         "it draws random numbers": task.stochastic,
         "some results leave the choice to the original": "dvk_else" in words,
         "a weight stands in it twice": len(set(paths)) < len(paths),
@@ -143,6 +145,14 @@ def _refuse(
     for reason, holds in reasons.items():
         if holds:
             raise _NeedsMore(reason)
+
+
+def _ranged(methods: dict[str, ast.FunctionDef]) -> bool:
+    """Whether conditions read sizes of their tensors, or programs share them."""
+    fits = [node for name, node in methods.items() if name.startswith("_dvk_fits")]
+    runs = [name for name in methods if name.startswith("_dvk_run")]
+    reads = any(isinstance(n, ast.NamedExpr) for node in fits for n in ast.walk(node))
+    return reads or len(fits) != len(runs)
 
 
 def _results(run: ast.FunctionDef, task: Task) -> tuple[int, bool]:

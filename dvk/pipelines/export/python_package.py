@@ -119,6 +119,7 @@ def package_test(run: ProvenRun, module: str, kernels: program.StatelessProgram 
         title=run.task.name,
         module=module,
         tolerance=repr(run.verdict.tolerance or 1e-4),
+        train=run.task.train,
         operator=more,
     )
     return whole.replace("import dropin\n", "import dropin, op\n") if more else whole
