@@ -175,13 +175,15 @@ class Part:
         """Kernels may store results over the result of a call."""
         return "inplace_epilogue" in self.plan.recipes
 
-    def inplace(self, kernel: Kernel) -> dict[int, int]:
+    def inplace(self, kernel: Kernel, writer: Codegen) -> dict[int, int]:
         """Output index → index of the input that it overwrites."""
         made = self.composition
         if made.back is not None and any(kernel is one for one in made.back.kernels.values()):
             made = made.back
         return (
-            forward.inplace_pairs(kernel, made.part, made.prims, output_bases(made.prims))
+            forward.inplace_pairs(
+                kernel, made.part, made.prims, output_bases(made.prims), writer.splits_rows
+            )
             if self.may_write_over
             else {}
         )
@@ -333,6 +335,7 @@ class _Programs:
             self._makers,
             self.recurrences,
             cudnn.RECIPE in part.plan.recipes,
+            writer.splits_rows,
         )
         self._hosts.append(host)
         program = host.program()
@@ -356,7 +359,7 @@ def distinct(parts: Sequence[Part], backend: str) -> list[dict[int, Kernel]]:
         for key, kernel in part.composition.every.items():
             schedule = part.schedule(kernel, backend)
             plain = replace(kernel, name="k")
-            text = writer.render(plain, schedule, part.inplace(kernel))
+            text = writer.render(plain, schedule, part.inplace(kernel, writer))
             same = (text, str(kernel.num_rows), str(kernel.row_length), schedule)
             if (name := known.get(same)) is None:
                 name, number = f"k{number}", number + 1

@@ -111,6 +111,7 @@ class Codegen(ABC):
         has_families: it also has kernels for pooling, scans, computed indices, matmuls and convolutions.
         has_recurrences: it writes recurrent layers as functions.
         takes_sizes: kernels may have sizes as arguments (`ir.symint.ARGUMENT`).
+        splits_rows: several launches, or programs without a common order, may work on one row.
     """
 
     excluded: ClassVar[frozenset[str]] = frozenset({"recurrent_sequences", "huge_pages"})
@@ -118,6 +119,7 @@ class Codegen(ABC):
     has_families: ClassVar[bool] = False
     has_recurrences: ClassVar[bool] = False
     takes_sizes: ClassVar[bool] = False
+    splits_rows: ClassVar[bool] = True
 
     @abstractmethod
     def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[Schedule]:

@@ -75,6 +75,7 @@ class HostWriter:
         makers: those of earlier programs in the same drop-in; tensors derived from the same weights are made once.
         recurrences: those of earlier programs in the same drop-in.
         benchmark: cuDNN measures the algorithms of convolutions.
+        splits_rows: as for `Codegen`.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class HostWriter:
         makers: Makers | None = None,
         recurrences: Recurrences | None = None,
         benchmark: bool = False,
+        splits_rows: bool = False,
     ):
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
         self.launch, self.allow_inplace, self.device, self.benchmark = (
@@ -97,6 +99,7 @@ class HostWriter:
             device,
             benchmark,
         )
+        self.splits_rows = splits_rows
         self.lines: list[str] = []
         self.names: dict[IRNode, str] = {}
         self.makers: Makers = {} if makers is None else makers
@@ -278,7 +281,9 @@ class HostWriter:
                 self._check_layout(name, buffer)
             inputs.append(name)
         pairs = (
-            inplace_pairs(kernel, self.part, self.prims, self.outputs) if self.allow_inplace else {}
+            inplace_pairs(kernel, self.part, self.prims, self.outputs, self.splits_rows)
+            if self.allow_inplace
+            else {}
         )
         self.inplace[kernel.name] = pairs
         outputs = []

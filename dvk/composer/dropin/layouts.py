@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dvk import aten
+from dvk.composer.codegen.analysis.centred import centred
 from dvk.composer.fusion.groups import Partition
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.loops import READS, Kernel
@@ -12,10 +13,16 @@ from dvk.records import Graph
 
 
 def inplace_pairs(
-    kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[IRNode]
+    kernel: Kernel, part: Partition, graph: PrimGraph, outputs: set[IRNode], splits_rows: bool
 ) -> dict[int, int]:
-    """Outputs that may overwrite an input: same element, same layout, and no later reader of the input."""
+    """Outputs that may overwrite an input: same element, same layout, and no later reader of the input.
+
+    Args:
+        splits_rows: see `Codegen`; each launch reads the first element of a row whose mean is computed around it.
+    """
     pairs: dict[int, int] = {}
+    if splits_rows:
+        kernel = centred(kernel)
     last = max((i.stage for i in kernel.instrs), default=0)
     for number, buffer in enumerate(kernel.inputs):
         prim = buffer.prim

@@ -21,7 +21,6 @@ class NanoCppWriter(KernelWriter):
 
     buffer = "b"
     half = ("(float){}", "(_Float16){}")
-    centres = False
     costly_halves = False
 
     def signature(self) -> None:

@@ -149,7 +149,7 @@ def _triton(
     values: Mapping[int, str],
     more: Callable[[str, int], str],
 ) -> list[str]:
-    parts, buffers = triton.functions(kernel, expect(schedule, TritonSchedule))
+    parts, buffers = triton.functions(kernel, expect(schedule, TritonSchedule), plain=True)
     memory = {
         **_memory(inputs, outputs),
         **{f"part_{kind}": more(kind, count) for kind, count in buffers.items()},

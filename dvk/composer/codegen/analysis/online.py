@@ -52,6 +52,8 @@ class VariancePair:
 
     first: Instr
     second: Instr
+    shifted: bool = False
+    """The sum is one of differences from the row's first element."""
 
     def step(self, x: str, mask: str, tiles: str) -> list[str]:
         """Lines that add one more tile; the sum's accumulator holds the mean over each lane."""
@@ -106,25 +108,28 @@ def _variance(kernel: Kernel, second: Instr) -> VariancePair | None:
     square = _operand(kernel, second, 0)
     if square is None or square.op != "mul" or square.args[0] != square.args[1]:
         return None
-    centred = _operand(kernel, square, 0)
-    mean = _operand(kernel, centred, 1) if centred is not None and centred.op == "sub" else None
-    total = _operand(kernel, mean, 0) if mean is not None and mean.op == "mul" else None
-    if (
-        centred is None
-        or mean is None
-        or total is None
-        or total.op != "reduce_sum"
-        or total.args != centred.args[:1]
-    ):
+    gap = _operand(kernel, square, 0)
+    mean = _operand(kernel, gap, 1) if gap is not None and gap.op == "sub" else None
+    shifted = mean is not None and mean.op == "add"
+    part = _operand(kernel, mean, 1) if shifted else mean
+    total = _operand(kernel, part, 0) if part is not None and part.op == "mul" else None
+    if gap is None or mean is None or part is None or total is None or total.op != "reduce_sum":
         return None
-    weight = mean.args[1]
+    if shifted:  # as `centred` writes it
+        moved = _operand(kernel, total, 0)
+        around = moved is not None and moved.op == "sub"
+        if not around or moved is None or moved.args != (gap.args[0], mean.args[0]):
+            return None
+    elif total.args != gap.args[:1]:
+        return None
+    weight = part.args[1]
     if (
         isinstance(weight, Ref)
         or abs(weight * kernel.row_length - 1.0) > 1e-6
         or not _is_single(kernel, total)
     ):
         return None
-    return VariancePair(total, second)
+    return VariancePair(total, second, shifted)
 
 
 def _is_single(kernel: Kernel, reduce: Instr) -> bool:

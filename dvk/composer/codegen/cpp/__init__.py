@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dvk.composer.codegen.analysis.centred import centred
 from dvk.composer.codegen.cpp import matmul, pooling, scan
 from dvk.composer.codegen.cpp.half_bits import as_bits
 from dvk.composer.codegen.cpp.render import KernelWriter
@@ -106,7 +107,7 @@ def render(kernel: Kernel, schedule: CppSchedule, inplace: dict[int, int] | None
     schedule.require_family(kernel.family)
     assert isinstance(schedule, CppForm), "every C++ schedule is of one of the three forms"
     with as_cpp():
-        return KernelWriter(as_bits(kernel), schedule, inplace or {}).function()
+        return KernelWriter(as_bits(centred(kernel)), schedule, inplace or {}).function()
 
 
 def runtime(before: str) -> str:

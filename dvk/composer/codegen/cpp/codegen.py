@@ -25,6 +25,7 @@ class Cpp(Codegen):
     has_families = True
     has_recurrences = True
     takes_sizes = True
+    splits_rows = False
 
     def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[CppSchedule]:
         return cpp.schedules(kernel, target)

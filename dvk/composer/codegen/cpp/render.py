@@ -17,7 +17,7 @@ from dvk.composer.codegen.cpp.pooling import window_pass
 from dvk.composer.codegen.cpp.rows import accumulate, clause, constant_reduce, one_pass, open_loop
 from dvk.composer.codegen.cpp.scalar import REGISTER, identity, may_be_nan
 from dvk.composer.codegen.cpp.scan import scan_kernel
-from dvk.composer.codegen.cpp.writer import CppWriter, declare_first, ref_of
+from dvk.composer.codegen.cpp.writer import CppWriter, ref_of
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Instr, Kernel, Store
 from dvk.composer.ir.schedules.cpp import CppDirect, CppForm, CppProduct
@@ -120,11 +120,9 @@ class KernelWriter(CppWriter):
             self.lane_loop(needed, reduces, stores)
             for _ in self.k.reduced:
                 self.close()
-            self._finish(reduces, chunk)
+            self._finish(reduces)
             return
         for r in reduces:
-            if self.is_centre(r):
-                declare_first(self, r, chunk)
             self.put(f"{self.accumulator(r)} v{r.id} = {identity(r)};")
             if may_be_nan(r):
                 self.put(f"int nan{r.id} = 0;")
@@ -143,7 +141,7 @@ class KernelWriter(CppWriter):
             for _ in range(depth):
                 self.close()
         self.segment = (0, self.k.reduced[-1].size)
-        self._finish(reduces, chunk)
+        self._finish(reduces)
 
     def lane_loop(self, needed: list[Instr], reduces: list[Instr], stores: list[Store]) -> None:
         """Write one vector loop over a slice of the lane, or one per segment of the whole lane."""

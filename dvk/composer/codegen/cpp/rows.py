@@ -37,8 +37,6 @@ def larger(total: str, value: str, kind: str, sign: str = ">") -> str:
 def accumulate(writer: CppWriter, r: Instr, acc: str) -> None:
     """Accumulate one more element into a reduction's result."""
     value = writer.arg(r.args[0], r.type)
-    if writer.is_centre(r):
-        value = f"({value} - k{r.id}{'[l]' if writer.arrays else ''})"
     if not (row := reduction(r.op)).is_extreme:
         writer.put(f"{acc} {row.sign}= {value};")
         return
@@ -161,14 +159,9 @@ def _variance(
     # Rounding may leave a constant row just below zero, whose root would be NaN.
     writer.put(f"squares -= sum * sum / {length};")
     # Around the rounded mean: for large equal values, two passes compute the same.
-    if writer.is_centre(pair.first):
-        writer.put(
-            f"const {kind} v{pair.first.id} = sum, c{pair.first.id} = sum / {length}, mean = c{pair.first.id};"
-        )
-    else:
-        writer.put(
-            f"const {kind} v{pair.first.id} = sum, mean = v{pair.first.id} * ({kind})(1.0 / {length});"
-        )
+    writer.put(
+        f"const {kind} v{pair.first.id} = sum, mean = v{pair.first.id} * ({kind})(1.0 / {length});"
+    )
     writer.put(f"const double away = mean - sum / {length};")
     writer.put(
         f"const {kind} v{pair.second.id} = (squares < 0 ? 0 : squares) + {length} * away * away;"

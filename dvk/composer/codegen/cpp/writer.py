@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from dvk.composer.codegen.analysis.c_source import CSource
 from dvk.composer.codegen.analysis.online import online_pair
-from dvk.composer.codegen.cpp.centred import centres
 from dvk.composer.codegen.cpp.scalar import (
     REGISTER,
     STORAGE,
@@ -44,8 +43,6 @@ class CppWriter(CSource):
     """Prefix letter of the buffers that hold values between passes."""
     half = ("h2f({})", "f2h({})")
     """Expressions that read and write a float16 element."""
-    centres = True
-    """Means are computed around the row's first element."""
     costly_halves = True
     """Reading one takes some ten operations: worth keeping for the next pass over a row."""
 
@@ -68,10 +65,6 @@ class CppWriter(CSource):
             if self.rows and self.loops.online and self.loops.parallel != "inner"
             else None
         )
-        self.means = (
-            centres(kernel) if self.centres and (self.rows or self.k.family == "column") else {}
-        )
-        """Means that are computed around the row's first element, and their sums, by index."""
         self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
         """The range of the lane in the current loop."""
 
@@ -170,21 +163,13 @@ class CppWriter(CSource):
 
     def start(self, r: Instr, chunk: int) -> None:
         """Declare a reduction's results over a slice of the lane."""
-        if self.is_centre(r):
-            declare_first(self, r, chunk)
         self.put(
             f"{self.accumulator(r)} v{r.id}[{chunk}]; for (long l = 0; l < len; ++l) v{r.id}[l] = {identity(r)};"
         )
 
-    def is_centre(self, r: Instr) -> bool:
-        """The reduction sums around the row's first element."""
-        return r.id in self.means.values()
-
-    def _finish(self, reduces: list[Instr], chunk: int) -> None:
+    def _finish(self, reduces: list[Instr]) -> None:
         """Finish the results after all elements are accumulated."""
         for r in reduces:
-            if self.is_centre(r):
-                declare_mean(self, r, chunk)
             if may_be_nan(r) and not self.arrays:
                 self.put(f'if (nan{r.id}) v{r.id} = __builtin_nan("");')
 
@@ -245,8 +230,6 @@ class CppWriter(CSource):
             return self._within(instr, self.arg(instr.args[0], instr.type))
         if instr.op == "iota":
             return self.offset(instr.offset)
-        if instr.id in self.means:
-            return f"c{self.means[instr.id]}" + ("[l]" if self.arrays else "")
         a = [self.arg(x, instr.compute) for x in instr.args]
         return scalar_expression(instr, a, [self.arg(x, "bool") for x in instr.args[:1]], self.half)
 
@@ -270,46 +253,6 @@ class CppWriter(CSource):
 def ref_of(arg: Argument) -> int:
     assert isinstance(arg, Ref), "a reduction's operand is a value"
     return arg.id
-
-
-FAR = "1e37f"
-"""Skip the shift for a first element that is larger, infinite or NaN: differences could overflow where sums do not."""
-
-
-def declare_first(writer: CppWriter, total: Instr, chunk: int) -> None:
-    """Declare `k…`, the first element of the row, or of each row in the slice of the lane."""
-    source, cell = total.args[0], f"k{total.id}" + ("[l]" if writer.arrays else "")
-    assert isinstance(source, Ref)
-    if writer.arrays:
-        writer.put(f"float k{total.id}[{chunk}];")
-        writer.put("#pragma omp simd")
-        writer.open("for (long l = 0; l < len; ++l)")
-        if writer.lane is not None:
-            writer.put(f"const long {writer.names[writer.lane]} = lo + l;")
-    else:
-        writer.put(f"float {cell};")
-        writer.open("")
-    for var in writer.k.reduced:
-        writer.put(f"const long {writer.names[var]} = 0;")
-    for instr in writer.closure([source.id]):
-        writer.scalar(instr)
-    writer.put(f"{cell} = v{source.id} > -{FAR} && v{source.id} < {FAR} ? v{source.id} : 0;")
-    writer.close()
-
-
-def declare_mean(writer: CppWriter, total: Instr, chunk: int) -> None:
-    """Declare `c…`, the mean, and turn the sum of differences into the sum."""
-    kind, length = REGISTER[total.type], writer.k.row_length
-    at = "[l]" if writer.arrays else ""
-    mean, total_ = f"k{total.id}{at} + v{total.id}{at} / {length}", f"v{total.id}{at}"
-    if writer.arrays:
-        writer.put(f"{kind} c{total.id}[{chunk}];")
-        writer.put("#pragma omp simd")
-        writer.open("for (long l = 0; l < len; ++l)")
-    writer.put(f"{f'c{total.id}[l]' if at else f'const {kind} c{total.id}'} = {mean};")
-    writer.put(f"{total_} += ({kind}){length} * k{total.id}{at};")
-    if writer.arrays:
-        writer.close()
 
 
 def simd_loop(writer: CppWriter, lane: Var, clauses: str, start: str, stop: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dvk.composer.codegen.analysis.centred import centred
 from dvk.composer.codegen.base import launch_lines
 from dvk.composer.codegen.cuda.forms import pointwise, split, whole
 from dvk.composer.codegen.cuda.scalar import PRELUDE
@@ -74,6 +75,7 @@ def functions(
         name for out, source in (inplace or {}).items() for name in (f"o{out}", f"a{source}")
     }
     schedule.require_family(kernel.family)
+    kernel = centred(kernel)
     match schedule:
         case CudaSplit():
             return split(kernel, schedule, aliased)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from dvk.composer.codegen.analysis.centred import centred
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.base import launch_lines
 from dvk.composer.codegen.triton import matmul, scalar, scan
@@ -146,10 +147,15 @@ def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, l
 
 
 def functions(
-    kernel: Kernel, schedule: TritonSchedule
+    kernel: Kernel, schedule: TritonSchedule, plain: bool = False
 ) -> tuple[list[TritonFunction], dict[str, int]]:
-    """The functions that `render` writes and `launch` calls, and the buffers between the calls (type → elements)."""
+    """The functions that `render` writes and `launch` calls, and the buffers between the calls (type → elements).
+
+    Args:
+        plain: every value is one of the kernel's; means are not computed around the first element.
+    """
     schedule.require_family(kernel.family)
+    kernel = kernel if plain else centred(kernel)
     if isinstance(schedule, matmul.MatmulSchedule):
         return matmul.functions(kernel, schedule)
     if isinstance(schedule, scan.ScanSchedule):

@@ -71,8 +71,9 @@ def persistent(kernel: Kernel, schedule: TritonPersistent, axes: list[TileAxis])
 def _moments(writer: TritonWriter, pair: MomentsPair, instr: Instr, mask: str) -> None:
     """One of the two sums of a row in registers."""
     if instr is pair.first:
-        _shift(writer, pair)
-        gap = f"{writer.arg(instr.args[0], instr.type)} - k{instr.id}"
+        if pair.shifts:
+            _shift(writer, pair)
+        gap = pair.gap(writer.arg(instr.args[0], instr.type))
         writer.tile.put(f"gap{instr.id} = {f'tl.where({mask}, {gap}, 0.0)' if mask else gap}")
     gaps = f"gap{pair.first.id}"
     folded = writer.fold(instr, gaps if instr is pair.first else f"{gaps} * {gaps}")
@@ -133,7 +134,7 @@ def row_pass(
     tile = writer.tile
     reduces, stores = writer.looped_reduces(stage), writer.element_stores(stage)
     operands = writer.operands(reduces)
-    if isinstance(writer.pair, MomentsPair) and writer.pair.first in reduces:
+    if isinstance(writer.pair, MomentsPair) and writer.pair.shifts and writer.pair.first in reduces:
         _shift(writer, writer.pair)
     for reduce in reduces:
         along = [a for a in tile.vectors if a is row or a in writer.axes_of(reduce.id)]

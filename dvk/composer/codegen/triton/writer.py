@@ -61,7 +61,7 @@ class TritonWriter:
         self.tile = Tile(axes, needs_int64(kernel))
         self.pair: Pair | MomentsPair | None = online_pair(kernel) if online else None
         if online == "moments" and isinstance(self.pair, VariancePair):
-            self.pair = MomentsPair(self.pair.first, self.pair.second)
+            self.pair = MomentsPair(self.pair.first, self.pair.second, not self.pair.shifted)
         self.in_pieces = False
         """The kernel computes slices of rows, which another kernel combines."""
         self.params: set[str] = set()
