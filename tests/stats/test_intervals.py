@@ -199,6 +199,18 @@ def test_neither_few_calls_nor_noise_hide_work() -> None:
         assert median_interval(corrected_ms([0.0] * 40, gaps, allowed))[0] > 0.97
 
 
+def test_work_is_not_hidden_in_what_a_busy_machine_adds_to_handshakes() -> None:
+    draws = random.Random(5)
+    for _ in range(200):
+        theirs = [
+            spin_gap(draws) + (draws.expovariate(1 / 4) if draws.random() < 0.8 else 0.0)
+            for _ in range(30)
+        ]
+        allowed = handshake_allowance_ms([1.0] * 30, theirs)
+        told = corrected_ms([0.001] * 30, [spin_gap(draws) + 0.999 for _ in range(30)], allowed)
+        assert median_interval(told)[0] > 0.95
+
+
 def test_a_candidate_is_never_paid() -> None:
     assert (
         corrected_ms([2.0] * 30, [0.0] * 30, handshake_allowance_ms([1.0] * 30, [1.0] * 30))
