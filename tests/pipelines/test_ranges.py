@@ -101,7 +101,7 @@ def test_verify_judges_each_candidate_at_sampled_sizes(tmp_path: Path) -> None:
     assert {1, 2, 63, 64} <= set(sizes) and len(sizes) == len(set(sizes))
     job = asked.jobs[sizes.index(63)]
     assert job.specs(asked) == ("x=float32[63,16]:like", "y=float32[63]:like")
-    assert job.label.endswith("[batch=63]")
+    assert job.label.endswith("(batch=63)")
     with pytest.raises(TaskError, match="outside of"):
         at_sizes(VerifyRequest(jobs=jobs, name="m", dynamic=SPECS, inputs=("x=float32[65,16]",)))
 

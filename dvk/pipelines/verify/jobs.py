@@ -83,7 +83,7 @@ def at_sizes(request: VerifyRequest) -> VerifyRequest:
         drawn = not request.inputs and has_get_inputs(job.reference)
         for one in every:
             specs = inputs.specs(one, request.inputs, drawn=drawn)
-            label = f"{job.label} [{dynamic.label(one)}]"
+            label = f"{job.label} ({dynamic.label(one)})"
             jobs.append(replace(job, label=label, sizes=tuple(one.items()), inputs=specs))
     return replace(request, jobs=tuple(jobs))
 
