@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--budget-s", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=Path("runs/models"))
     given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
     print(
         "| model | status | patched | gain | over torch.compile | took | left |\n|---|---|---|---|---|---|---|"
     )
