@@ -215,3 +215,34 @@ def test_families(path: Path) -> None:
         found = errors(made)
         assert all(new <= 4 * eager + 2e-6 for eager, new in found.values()), found
     assert made.runs == {"run": 1, "back": 1}
+
+
+VIEWS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 6)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y, x.sin().view(-1)
+"""
+
+
+def test_results_that_are_views_may_be_written() -> None:
+    torch.manual_seed(0)
+    made = TrainingDropIn(VIEWS, torch.randn(2, 5, 8))
+
+    def run(model: nn.Module) -> list[torch.Tensor]:
+        x = made.args[0].clone().requires_grad_(True)
+        y, z = model(x)
+        y.mul_(2), z.relu_()
+        (y.exp().sum() + z.square().sum()).backward()
+        return [y, z, x.grad, *[weight.grad for weight in model.parameters()]]
+
+    assert differences(run(made.new), run(made.model)) == []
+    assert made.runs == {"run": 1, "back": 1}

@@ -123,6 +123,7 @@ class _Joint:
         for place in placeholders:
             number = int(str(place.target).rpartition("_")[2]) - 1
             ahead.add_given(place, self.given[number])
+        _without_copies(forward, len(self.results))
         outputs = ahead.body(forward)
         num = len(self.results) + len(self.changed)
         saved = outputs[num:]
@@ -160,6 +161,17 @@ class _Joint:
         )
 
 
+def _without_copies(forward: Any, num_results: int) -> None:
+    """Return what was copied in place of the first results' copies."""
+    (output,) = [node for node in forward.graph.nodes if node.op == "output"]
+    values = list(output.args[0])
+    for number, node in enumerate(values[:num_results]):
+        if node.target is torch.ops.aten.clone.default:
+            values[number] = node.args[0]
+    output.args = (type(output.args[0])(values),)
+    forward.graph.eliminate_dead_code()
+
+
 def _is_float(node: Node) -> bool:
     return str(node.dtype).startswith(("float", "bfloat"))
 
@@ -186,7 +198,9 @@ def _function(
         else:
             text = spelled(node, str)
         lines.append(f"    {node.name} = {text}")
-    returned = [*results, *(f"{n.name}.detach()" for n in changed)]
+    # Copies, which are taken out of the traced forward: AOTAutograd accepts no results that share memory.
+    returned = [f"{name}.clone()" for name in results]
+    returned += [f"{n.name}.detach()" for n in changed]
     lines.append(f"    return [{', '.join(returned)}]")
     space: dict[str, Any] = {"torch": torch}
     exec("\n".join(lines), space)

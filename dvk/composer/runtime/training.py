@@ -17,6 +17,7 @@ class dvk_step(torch.autograd.Function):
     ) -> tuple:
         run, _, _ = names
         results, saved = getattr(module, run)(*given)
+        results = dvk_writable(results, saved, given)
         ctx.save_for_backward(*saved)
         # For a backward of the backward alone, which starts from the original.
         ctx.dvk_call = module, names, pulled, given, sources, [t._version for t in sources]
@@ -36,6 +37,22 @@ class dvk_step(torch.autograd.Function):
         else:
             grads = getattr(module, names[1])(*saved, *along)
         return (None, None, None, None, *(g if want else None for g, want in zip(grads, wanted)))
+
+
+def dvk_writable(results: tuple, saved: tuple, given: tuple) -> tuple:
+    """The results, no views: callers may write to them in place, which autograd refuses for views that a function has made."""
+    if not any(t._is_view() for t in results):
+        return results
+    # A write must not reach what the backward reads.
+    held = {t.untyped_storage().data_ptr() for t in (*saved, *given)}
+    return tuple(
+        t
+        if not t._is_view()
+        else t.clone()
+        if t.untyped_storage().data_ptr() in held
+        else t.new_empty(0).set_(t)
+        for t in results
+    )
 
 
 def dvk_stepped(
