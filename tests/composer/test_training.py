@@ -246,3 +246,18 @@ def test_results_that_are_views_may_be_written() -> None:
 
     assert differences(run(made.new), run(made.model)) == []
     assert made.runs == {"run": 1, "back": 1}
+
+
+@pytest.mark.slow
+def test_under_distributed_data_parallel(block: TrainingDropIn, tmp_path: Path) -> None:
+    import torch.distributed as dist
+
+    store = f"file://{tmp_path / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(block.new)
+        got = stepped(wrapped, block)
+    finally:
+        dist.destroy_process_group()
+    assert differences(got, stepped(block.model, block)) == []
+    assert block.runs == {"run": 1, "back": 1}
