@@ -306,3 +306,46 @@ def test_lines_of_pytorch_step_aside_inside_a_compiler() -> None:
     got = compiled(net)(x)
     assert differences(got, compiled(net)(x)) == []
     torch.testing.assert_close(got, torch.relu(net.last(torch.tanh(torch.tanh(x) + 2) + 1)))
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_tasks_of_the_suite_pass_opcheck_and_compile_in_one_graph() -> None:
+    from dvk import tasks
+    from dvk.composer import Plan, applicable, capture, compose
+    from dvk.config import Limits
+    from dvk.search.composer import MEASURED
+
+    paths = sorted(Path("data/tasks/suite/development").rglob("*.py"))[:3]
+    passed: list[str] = []
+    for path in paths:
+        task = tasks.load(str(path), device="cpu", limits=Limits())
+        captured = capture(task, Limits())
+        names = applicable(captured.graph, "cpu", "cpp")
+        plan = Plan(tuple(name for name in names if name not in MEASURED))
+        module = importable(run_source(compose(task, captured, plan, "cpp").source))
+        init = getattr(module, "get_init_inputs", list)()
+        new = module.ModelNew(*(init if task.kind == "module" else ())).eval()
+        args, seen = module.get_inputs(), list[Any]()
+        operator = module._dvk_operator_1
+        run = operator.run
+        operator.run = lambda *tensors, seen=seen, run=run: seen.append(tensors) or run(*tensors)
+        want = new(*args)
+        torch._dynamo.reset()
+        assert differences(compiled(new)(*args), want) == [], path
+        space, _, name = operator.name.partition("::")
+        (operands,) = seen
+        torch.library.opcheck(
+            getattr(getattr(torch.ops, space), name).default, [t.detach() for t in operands]
+        )
+        passed.append(path.stem)
+    assert len(passed) == len(paths)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_aot_inductor_packages_the_operator(block: Seen, tmp_path: Path) -> None:
+    x = torch.randn(4, 8)
+    program = torch.export.export(block.new, (x,))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "net.pt2"))
+    assert block.ran(torch._inductor.aoti_load_package(path), x) == 1
