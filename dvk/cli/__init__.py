@@ -14,6 +14,7 @@ from dvk.cli import (
     convert,
     doctor,
     eval,
+    explain,
     export,
     mcp,
     measure,
@@ -57,6 +58,7 @@ def _options(
 
 app.command("optimize")(optimize.command)
 app.command("verify")(verify.command)
+app.command("explain")(explain.command)
 app.command("export")(export.command)
 app.command("eval")(eval.command)
 app.add_typer(sft.app, name="sft")

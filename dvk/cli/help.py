@@ -53,6 +53,10 @@ EXAMPLES = {
         "dvk verify model.py best.py --tier claim --json",
         "dvk verify --batch jobs.jsonl --workers 4 --out runs/batch",
     ),
+    "dvk explain": (
+        "dvk explain runs/gate/best.py",
+        'dvk explain runs/gate/best.py --input "x=float32[7,1024]"',
+    ),
     "dvk export": (
         "dvk export runs/gate out/fused-gate",
         "dvk export runs/gate out/gate --to file --bundle native --bundle x86-64-v3",

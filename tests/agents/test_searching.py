@@ -155,9 +155,7 @@ def test_a_reviewer_knows_what_has_to_move() -> None:
     spec = TensorSpec(name="x", dtype="bfloat16", shape=(1000, 1000), strides=(1000, 1))
     weight = Node(name="p0", op="param", shape=(1000, 250), dtype="float32")
     drawn = Node(name="v0", op="aten.relu.default", shape=(1000, 1000), dtype="float32")
-    captured = CapturedGraph(
-        graph=Graph(nodes=(weight, drawn), outputs=None), arguments=(), config_hash=""
-    )
+    captured = CapturedGraph(graph=Graph(nodes=(weight, drawn), outputs=None), arguments=())
     subject = TaskContext(
         TASK.model_copy(
             update={"inputs": (spec,), "outputs": (spec.model_copy(update={"dtype": "bool"}),)}

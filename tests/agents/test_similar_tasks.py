@@ -17,7 +17,7 @@ def subject(name: str, *operators: str, words: str = "") -> TaskContext:
     task = Task(id=name, name=name, source=source, entry="Model", kind="module")
     return TaskContext(
         task,
-        CapturedGraph(graph=Graph(nodes=nodes, outputs=None), arguments=("x",), config_hash="")
+        CapturedGraph(graph=Graph(nodes=nodes, outputs=None), arguments=("x",))
         if operators
         else None,
         "cpp",

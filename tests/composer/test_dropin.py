@@ -230,7 +230,7 @@ def test_kernels_come_first_then_the_module_the_original_and_guards(block: Count
         "class ModelNew:",
         BLOCK.strip(),
         banner,
-        "def dvk_config",
+        "def dvk_facts",
         "class ModelNew(",
         "def replace(",
     ]

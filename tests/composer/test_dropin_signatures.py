@@ -145,7 +145,7 @@ TAKEN = [
     "os",
     "sys",
     "Any",
-    "dvk_config",
+    "dvk_facts",
     "type",
     "ModelNew",
 ]

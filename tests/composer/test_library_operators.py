@@ -161,7 +161,9 @@ def test_gradients_are_computed_by_the_original(block: Seen) -> None:
 def test_what_differs_runs_the_original_and_is_reported_once(block: Seen) -> None:
     x = torch.randn(4, 8)
     new = block.module.ModelNew(slope=0.5).eval()
-    with pytest.warns(UserWarning, match="instead of its kernels: the module differs"):
+    with pytest.warns(
+        UserWarning, match="instead of its kernels: `_slope` is 0.5; the kernels were made for 0.1"
+    ):
         got = compiled(new)(x)
     assert differences(got, block.module.Model.forward(new, x)) == [] and block.calls == []
     with torch.autocast("cpu", torch.bfloat16):

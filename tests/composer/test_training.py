@@ -182,6 +182,18 @@ def test_hooks_see_gradients_and_a_second_backward_works(block: TrainingDropIn) 
         loss.backward()
 
 
+def test_backward_hooks_of_parts_and_thawed_weights_run_the_original(block: TrainingDropIn) -> None:
+    seen: list[str] = []
+    handle = block.new.norm.register_full_backward_hook(lambda *_: seen.append("norm"))
+    block.new(*block.args)[0].sum().backward()
+    assert seen == ["norm"] and block.runs["run"] == 0
+    assert "hooks are set, on `norm`" in block.new.why(*block.args)
+    handle.remove()
+    assert block.new.why(*block.args) == "the kernels run"
+    block.new.gain.requires_grad_(True)
+    assert "frozen" in block.new.why(*block.args)
+
+
 def test_what_was_saved_must_not_be_written(block: TrainingDropIn) -> None:
     y, _ = block.new(block.args[0].clone().requires_grad_(True), block.args[1])
     with torch.no_grad():

@@ -24,7 +24,7 @@ CONFIG = Config.model_validate({"seed": 3, "train": {"tasks_per_step": 4}})
 def subject(name: str) -> TaskContext:
     task = Task(id=name, name=name, source="x", entry="Model", kind="module")
     graph = Graph(nodes=(Node(name="v0", op="aten.relu.default"),), outputs=None)
-    return TaskContext(task, CapturedGraph(graph=graph, arguments=("x",), config_hash=""), "cpp")
+    return TaskContext(task, CapturedGraph(graph=graph, arguments=("x",)), "cpp")
 
 
 def drawing(tmp_path: Path, count: int = 10, **rest: object) -> TaskSampler:

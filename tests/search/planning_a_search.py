@@ -55,7 +55,7 @@ def problem(backbone: Said | None, kept: list[Trace] | None = None) -> SearchPro
             body="## When it pays\nOn large results.\n\n## Key Idea\nWrite over them.\n",
         ),
     )
-    given = CapturedGraph(graph=GRAPH, arguments=("x",), config_hash="")
+    given = CapturedGraph(graph=GRAPH, arguments=("x",))
     return SearchProblem(TASK, given, "cpp", skills, QUICK, backbone, keep)  # type: ignore[arg-type]  # a test's own backbone
 
 

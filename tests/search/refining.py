@@ -16,9 +16,7 @@ NODES = (
     Node(name="v0", op="aten.relu.default", args=({"ref": "x0"},), **VECTOR),
 )
 
-CAPTURED = CapturedGraph(
-    graph=Graph(nodes=NODES, outputs={"ref": "v0"}), arguments=("x",), config_hash=""
-)
+CAPTURED = CapturedGraph(graph=Graph(nodes=NODES, outputs={"ref": "v0"}), arguments=("x",))
 
 
 def counting() -> Said:

@@ -19,7 +19,7 @@ from dvk.search import STRATEGIES, SearchProblem, writer
 from tests.agents.conftest import QUICK, Said, fenced, ok, wrong
 
 TASK = Task(id="t", name="t", source="class Model: ...", entry="Model", kind="module")
-CAPTURED = CapturedGraph(graph=Graph(nodes=(), outputs=None), arguments=(), config_hash="")
+CAPTURED = CapturedGraph(graph=Graph(nodes=(), outputs=None), arguments=())
 BODIES = (
     "for i in range(n): y[i] = x[i]",
     "while n: n -= 1",

@@ -36,10 +36,10 @@ def apply(model: Any, quiet: bool = False, only: Any = None) -> Any:
                     "its attributes or sizes of weights differ from those of the modules that were proved"
                 )
             else:
-                # The guard of the drop-in hashes all attributes; those that differ here are not read.
-                whole = drop_in.dvk_config(part, kind._dvk_apart, kind._dvk_free)
-                if whole not in kind._dvk_config.split():
-                    kind._dvk_config += f" {whole}"
+                # The guard of the drop-in compares configurations as a whole; what differs here is not read.
+                whole = drop_in.dvk_facts_key(part, kind._dvk_read)
+                if whole not in kind._dvk_known.split():
+                    kind._dvk_known += f" {whole}"
                 bind_base(drop_in, block["entry"], type(part))
                 dvk_dress(part, kind)
                 done.append(path)
@@ -73,7 +73,7 @@ def dvk_key(drop_in: Any, part: Any, reads: dict[str, Any]) -> str:
         for owner, key, value in held:
             names = reads[type(value).__name__]
             owner[key] = {name: getattr(value, name, None) for name in names}
-        return str(drop_in.dvk_config(part, kind._dvk_apart, kind._dvk_free))
+        return str(drop_in.dvk_facts_key(part, kind._dvk_read))
     finally:
         for owner, key, value in held:
             owner[key] = value

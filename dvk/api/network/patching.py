@@ -87,7 +87,7 @@ def load(package: Path) -> ModuleType:
 
 
 def configs(drop_in: ModuleType, modules: Sequence[nn.Module], reads: Reads) -> tuple[str, ...]:
-    """Return the keys of these modules by the `dvk_config` of a drop-in."""
+    """Return the keys of these modules by the `dvk_facts_key` of a drop-in."""
     return tuple(dict.fromkeys(applying.dvk_key(drop_in, one, reads) for one in modules))
 
 

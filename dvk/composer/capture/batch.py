@@ -192,20 +192,6 @@ def _moved(value: Any, device: str) -> Any:
     return [_moved(v, device) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-class _Elsewhere:
-    """Read what the configuration's hash needs from a weight, on another device."""
-
-    def __init__(self, tensor: Any, device: str):
-        import torch
-
-        self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, torch.device(device)
-        self._kind = torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else torch.Tensor
-
-    @property  # type: ignore[misc]  # what isinstance() asks
-    def __class__(self) -> Any:
-        return self._kind
-
-
 ALIKE = 256
 """Widest head whose output PyTorch's 16-bit attention on a GPU (cuDNN or flash attention) lays out like the query."""
 
@@ -239,7 +225,7 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     from dvk.composer.capture import observe
-    from dvk.composer.runtime import guards
+    from dvk.composer.runtime import facts
 
     warnings.filterwarnings(
         "ignore", message="Accessing the data pointer of FakeTensor"
@@ -258,19 +244,6 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
                     module._buffers[name] = function(buffer)
         return self
 
-    def config(module: Any, left: tuple[str, ...] = (), free: tuple[str, ...] = ()) -> str:
-        held = [kind for child in module.modules() for kind in (child._parameters, child._buffers)]
-        weights = [dict(kind) for kind in held]
-        try:
-            for kind in held:
-                kind.update(
-                    {name: _Elsewhere(t, device) for name, t in kind.items() if t is not None}
-                )
-            return kept[2](module, left, free)
-        finally:
-            for kind, were in zip(held, weights, strict=True):
-                kind.update(were)
-
     dispatched = FakeTensorMode.dispatch
 
     def dispatch(
@@ -282,17 +255,17 @@ def _patched(device: str, *, attended: bool) -> Iterator[None]:
             return result
         return _attended(result[0], args[0], kwargs.get("attn_mask")), *result[1:]
 
-    kept = torch.nn.Module._apply, guards.dvk_tensors, guards.dvk_config, observe.observe
+    kept = torch.nn.Module._apply, facts.dvk_tensors, facts.dvk_place, observe.observe
     try:
         torch.nn.Module._apply = apply  # type: ignore[method-assign]
-        guards.dvk_tensors = (torch.Tensor, FakeTensor, _Elsewhere)  # type: ignore[assignment]  # the hash must not see them
-        guards.dvk_config = config
+        facts.dvk_tensors = (torch.Tensor, FakeTensor)  # type: ignore[assignment]  # facts must not see them
+        facts.dvk_place = lambda tensor: device
         observe.observe = lambda program, args: {}
         if attended:
             FakeTensorMode.dispatch = dispatch  # type: ignore[assignment, method-assign]
         yield
     finally:
-        torch.nn.Module._apply, guards.dvk_tensors, guards.dvk_config, observe.observe = kept  # type: ignore[method-assign]
+        torch.nn.Module._apply, facts.dvk_tensors, facts.dvk_place, observe.observe = kept  # type: ignore[method-assign]
         FakeTensorMode.dispatch = dispatched  # type: ignore[method-assign]
 
 

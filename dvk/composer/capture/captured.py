@@ -52,12 +52,12 @@ class CapturedGraph(BaseModel):
     """Attributes that these functions change, by path and name: the graph does not depend on them."""
     structure: dict[str, Any] = {}
     """Other arguments that are not tensors, as trees (`structures`) of the graph's inputs."""
-    config_hash: str
-    """Result of `guards.dvk_config` for the captured module."""
+    facts: dict[str, dict[str, str]] = {}
+    """What forward reads of the modules, modes included: path → attribute → value as text (`runtime.facts`)."""
     asked: tuple[str, ...] = ()
     """Functions of torch (`observe.MODES`) whose answer, False, the graph may depend on."""
     modes: dict[str, bool] = {}
-    """Modes that the graph may depend on, by the path of the module whose mode forward reads (`modes.reading`)."""
+    """Modes that the graph may depend on, by the path of the module whose mode forward reads (`reads`)."""
     depending: tuple[str, ...] = ()
     """For reports: modules captured in train mode that may compute something else in eval mode."""
     blocks: dict[str, str] = {}

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dvk import crashes, gpu_memory
+from dvk.composer.capture import reads
 from dvk.composer.capture.blame import one_line, with_location
 from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.capture.encoder import Encoder
@@ -163,16 +164,20 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     from dvk.composer.capture.inline import inline
     from dvk.composer.capture.observe import observe
     from dvk.composer.capture.state_between import freed
-    from dvk.composer.runtime.guards import dvk_config
+    from dvk.composer.runtime.facts import dvk_facts
 
     model, tensors = call.model, list(call.tensors.values())
     places = recording.places if recording is not None else ()
     left = tuple(place.path for place in places if place.module is None and not place.name)
     recording = recording or CallRecording(is_known=False)
     free = freed(recording.changes, left)
-    config = dvk_config(model, left, free)
     tracing = Tracing(call, recording)
-    program, answered, read = _exported(call, recording, tracing, left)
+    program, answered, read, mode_of = _exported(call, recording, tracing, left)
+    facts: dict[str, dict[str, str]] = {}
+    for path, name, text in dvk_facts(model, reads.wanted(model, read, left, free)):
+        facts.setdefault(path, {})[name] = text
+    for path, mode in mode_of.items():
+        facts.setdefault(path, {})["training"] = repr(mode)
     inline(program)
     with tracing.known():
         seen = observe(program, tensors)
@@ -191,10 +196,10 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
         graph=graph,
         arguments=tuple(call.names),
         by_name=call.by_name,
-        config_hash=config,
+        facts=facts,
         asked=tuple(sorted(answered)),
-        modes=read,
-        depending=modes.depending(model, read),
+        modes=mode_of,
+        depending=modes.depending(model, mode_of),
         blocks=encoder.blocks,
         constants=call.constants,
         structure=call.structure,
@@ -206,8 +211,11 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
 
 def _exported(
     call: ModuleCall, recording: CallRecording, tracing: Tracing, left: tuple[str, ...]
-) -> tuple[Any, Any, Any]:
-    """Export the module: the program, the questions about its mode that were answered, and the modes that it read.
+) -> tuple[Any, set[str], reads.Reads, dict[str, bool]]:
+    """Export the module.
+
+    Returns:
+        The program, the questions about gradient modes that were answered, the attributes that were read, and the modes that count.
 
     Raises:
         CannotCompose: it cannot be exported, or its code changes what it also reads.
@@ -221,7 +229,8 @@ def _exported(
     from dvk.composer.capture.swallowed import none_swallowed
 
     model, tensors = call.model, tuple(call.tensors.values())
-    try:
+
+    def exported() -> tuple[Any, Any, Any]:
         with (
             torch.no_grad(),
             no_stack_traces(not recording.is_known),
@@ -231,7 +240,7 @@ def _exported(
             mode_reads(model) as answered,
             call.flat(),
             tracing.meanwhile(),
-            modes.reading(model) as read,
+            reads.recording(model) as read,
             unread(model, recording.changes, left, recording.parts),
             none_swallowed(model),
             following_data(),
@@ -240,8 +249,25 @@ def _exported(
             program = without_changes(
                 model, lambda: torch.export.export(model, tensors, strict=False)
             )
+        return program, answered, read
+
+    try:
+        program, answered, read = exported()
     except CannotCompose:
         raise
     except Exception as error:  # a module of any kind may break any part of the capture
         raise CannotCompose(f"torch.export: {one_line(error)}") from error
-    return program, answered, read
+    mode_of = reads.modes(model, read)
+    if not recording.places and not recording.changes:
+        tree = call.tree
+
+        def again() -> Any:
+            other, _, also = exported()
+            for part, names in also.items():
+                read[part].update(names)
+            return other
+
+        for path in modes.without_effect(model, mode_of, program, again):
+            del mode_of[path]
+        call.tree = tree
+    return program, answered, read, mode_of

@@ -1,56 +1,63 @@
-"""Record the modules whose mode, train or eval, forward reads during tracing: a graph depends on those modes alone.
-
-`training` is an instance attribute, and a class property takes precedence over it: the property sees the reads during tracing. Reads by
-    PyTorch's tracers do not count.
-"""
+"""What of a module's modes, train or eval, matters: a graph depends on those alone that forward reads (`reads`)."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-TRACERS = (
-    "torch.export",
-    "torch._export",
-    "torch.fx",
-    "torch._dynamo",
-    "torch._functorch",
-    "torch._subclasses",
-    "torch.utils",
-    "dvk",
-)
-"""Packages that read modes for other purposes."""
 
+def without_effect(
+    model: Any, read: dict[str, bool], program: Any, again: Callable[[], Any]
+) -> tuple[str, ...]:
+    """Those of the modes in `read` that the exported program does not depend on.
 
-@contextmanager
-def reading(model: Any) -> Iterator[dict[str, bool]]:
-    """Record, during the block, the paths of modules in `model` whose mode is read, each with its mode; the model itself is ``."""
+    Dropout with p = 0 has none. The user's code may read a mode and compute the same in both: it is traced in the other one.
+
+    Args:
+        again: exports the model as it is at the call.
+    """
     import torch
 
-    paths = {id(module): path for path, module in model.named_modules()}
-    found: dict[str, bool] = {}
+    kinds = torch.nn.modules.dropout._DropoutNd
+    idle, own = [], []
+    for path in read:
+        module = model.get_submodule(path)
+        of_torch = type(module).__module__.partition(".")[0] == "torch"
+        if of_torch and isinstance(module, kinds) and module.p == 0:
+            idle.append(path)
+        elif not of_torch:
+            own.append(path)
+    return (*idle, *(own if own and _same_in_other_mode(model, own, program, again) else ()))
 
-    def read(module: Any) -> bool:
-        if "training" not in vars(module):
-            raise AttributeError("training")  # a ScriptModule stores it elsewhere
-        mode = bool(vars(module)["training"])
-        asker = str(sys._getframe(1).f_globals.get("__name__"))
-        if id(module) in paths and not any(
-            asker == name or asker.startswith(f"{name}.") for name in TRACERS
-        ):
-            found.setdefault(paths[id(module)], mode)
-        return mode
 
-    def write(module: Any, mode: bool) -> None:
-        vars(module)["training"] = mode
+def _same_in_other_mode(
+    model: Any, paths: list[str], program: Any, again: Callable[[], Any]
+) -> bool:
+    import torch
 
-    torch.nn.Module.training = property(read, write)  # type: ignore[assignment]
+    modules = [model.get_submodule(path) for path in paths]
+    before = [module.training for module in modules]
+    for module in modules:
+        module.training = not module.training
     try:
-        yield found
+        other = again()
+    except Exception:  # noqa: BLE001 - the user's code may raise anything in a mode that is not asked for
+        return False
     finally:
-        del torch.nn.Module.training
+        for module, mode in zip(modules, before, strict=True):
+            module.training = mode
+    mine, theirs = program.constants, other.constants
+    return (
+        program.graph_module.code == other.graph_module.code
+        and str(program.graph_signature) == str(other.graph_signature)
+        and mine.keys() == theirs.keys()
+        and all(
+            torch.equal(value, theirs[name])
+            if isinstance(value, torch.Tensor)
+            else value is theirs[name]
+            for name, value in mine.items()
+        )
+    )
 
 
 def depending(model: Any, read: dict[str, bool]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dvk.composer.capture import reads
 from dvk.composer.capture.python_state import (
     ATOMS,
     MAX_DEPTH,
@@ -182,7 +183,7 @@ def unread(
 
 def _forbidden(name: str, modules: set[int], otherwise: Any) -> property:
     def read(self: Any) -> Any:
-        frame = sys._getframe(1)
+        frame = reads.reader(sys._getframe(1))
         asker = str(frame.f_globals.get("__name__")).partition(".")[0]
         if id(self) in modules and asker not in ("torch", "dvk", "copy"):
             error = CannotCompose(f"forward() reads `{name}`, which changes from call to call")

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.dropin.forward import ForwardProgram, parameter
+from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import touched
+from dvk.composer.ir.symint import ARGUMENT, SymbolicSize
 from dvk.records import Node, Task
 
 Held = dict[tuple[str, int], int]
@@ -110,11 +112,7 @@ def facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
     Raises:
         CannotCompose: the programs belong to different modules.
     """
-    (config, *others) = {one.captured.config_hash: None for one in fused}
-    if others:
-        raise CannotCompose("the module differs for other inputs")
     (left, *_) = {one.captured.left: None for one in fused}
-    (free, *_) = {one.captured.free: None for one in fused}
     layouts = [
         f"({held[key]}, {node.shape!r}, {node.strides!r}, torch.{node.dtype})"
         for one in fused
@@ -123,20 +121,19 @@ def facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
     ]
     layouts = list(dict.fromkeys(layouts))
     found = {
-        "config": repr(config) if task.kind == "module" else "",
+        "inputs": _inputs(fused),
+        "device": repr(task.device) if task.device != "cpu" else "",
+        "asked": repr(tuple(sorted({name for one in fused for name in one.captured.asked})) or ""),
+        "read": _read(fused) if task.kind == "module" else "",
         "apart": repr(left) if left else "",
-        "free": repr(free) if free else "",
-        "modes": repr(modes(fused) or ""),
         "calls": repr(
             {key: place for one in fused for key, place in one.program.left.items()} or ""
         ),
         "paths": repr(tuple(path for path, _ in held)) if held else "",
-        "layouts": "(\n    " + ",\n    ".join(layouts) + ",\n)" if layouts else "",
+        "layouts": _lines([f"{one}," for one in layouts]),
         "writes": repr(_writes(fused, held) or ""),
     }
-    return [
-        f"_dvk_{name} = {value}" for name, value in found.items() if value not in ("", "''")
-    ] or ["pass"]
+    return [f"_dvk_{name} = {value}" for name, value in found.items() if value not in ("", "''")]
 
 
 def _writes(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:
@@ -154,15 +151,54 @@ def _writes(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:
     )
 
 
-def modes(fused: Sequence[Fused]) -> dict[str, bool]:
-    """The modes that the programs depend on, by path.
+def _inputs(fused: Sequence[Fused]) -> str:
+    """The parameters of each program, what it expects of the arguments, and the method that unpacks nested ones."""
+    every: dict[str, str] = {}
+    for number, one in enumerate(fused):
+        expected = [f"{str(node.target)!r}: {_expected(one, node)}" for node in one.inputs]
+        expected += [
+            f"{name!r}: {'1e999' if value == float('inf') else repr(value)}"
+            for name, value in one.captured.constants.items()
+            if repr(value) not in ("nan", "-inf")
+        ]
+        inside = f"_dvk_inside_{number + 1}" if number else "_dvk_inside"
+        text = f"{one.captured.arguments!r}, {{{', '.join(expected)}}}"
+        every.setdefault(text, repr(inside if one.captured.structure else ""))
+    return _lines([f"({text}, {inside})," for text, inside in every.items()])
+
+
+def _expected(one: Fused, node: Node) -> str:
+    """Shape, strides and dtype of a tensor; sizes of a range as text. Strides are empty if they are row-major, None if not known."""
+    limits = {f"{ARGUMENT}{name}": f"{name}:{lo}..{hi}" for name, lo, hi in one.ranges}
+    shape = tuple(
+        limits.get(repr(size), repr(size)) if isinstance(size, SymbolicSize) else size
+        for size in node.shape or ()
+    )
+    strides: tuple[int, ...] | None = node.strides
+    if any(isinstance(size, SymbolicSize) for size in (*(node.shape or ()), *(strides or ()))):
+        strides = () if node.strides == contiguous_strides(node.shape or ()) else None
+    return f"({shape!r}, {strides!r}, torch.{node.dtype})"
+
+
+def _read(fused: Sequence[Fused]) -> str:
+    """What the programs depend on in the modules, grouped by modules with the same facts.
 
     Raises:
-        CannotCompose: two programs depend on different modes of one module.
+        CannotCompose: two programs depend on different facts.
     """
-    result: dict[str, bool] = {}
+    facts: dict[str, dict[str, str]] = {}
     for one in fused:
-        for path, mode in one.captured.modes.items():
-            if result.setdefault(path, mode) != mode:
-                raise CannotCompose("the module's mode differs for other inputs")
-    return result
+        for path, names in one.captured.facts.items():
+            held = facts.setdefault(path, {})
+            for name, text in names.items():
+                if held.setdefault(name, text) != text:
+                    what = "'s mode" if name == "training" else ""
+                    raise CannotCompose(f"the module{what} differs for other inputs")
+    groups: dict[str, list[str]] = {}
+    for path, names in facts.items():
+        groups.setdefault(repr(names), []).append(path)
+    return _lines([f"({tuple(paths)!r}, {names})," for names, paths in groups.items()])
+
+
+def _lines(items: Sequence[str]) -> str:
+    return "(\n    " + "\n    ".join(items) + "\n)" if items else ""

@@ -77,7 +77,7 @@ def write(task: Task, line: Line) -> str:
     hook = f"{HOOK}\n\n\n" if line.channels_last else ""
     ending = f"{_function(task)}{_class(task, line)}{replacing.text(task)}"
     below = (
-        "dvk_tensors = (torch.Tensor,)\ndvk_kept, dvk_steps, dvk_memory = [], [0], set()\n\n"
+        "dvk_tensors = (torch.Tensor,)\ndvk_kept, dvk_steps, dvk_memory, dvk_said = [], [0], set(), set()\n\n"
         f"{sources.text(sources.needed(hook + ending))}\n\n{hook}{ending}"
     )
     words = set(re.findall(r"(?<![\w.])(\w+)\.", below))

@@ -97,6 +97,7 @@ def {new}(*args, **kwargs):
 
 
 {new}.__wrapped__ = {OWNER}
+{new}.why = lambda *args, **kwargs: (dvk_instances or [ModelNew()])[0].dvk_why(*args, **kwargs)
 
 
 def {name}(function=None, quiet=False):

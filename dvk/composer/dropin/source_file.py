@@ -1,9 +1,9 @@
 """Write a drop-in: kernels, then the `ModelNew` that calls them, then the user's file, then the guards.
 
 The result needs torch alone (and Triton, or a C++ compiler at first use). It falls back to the original forward for every call without a
-program: other shapes, dtypes, devices or layouts, another configuration or mode of the module or of a submodule, hooks on submodules,
-replaced submodules, autocast, and whenever gradients are wanted. Changes of plain attributes after the first call are noticed only
-once train(), eval(), to() or load_state_dict() is called.
+program: other shapes, dtypes, devices or layouts, another value or mode of what forward read of the modules (`capture.reads`), hooks on
+submodules, replaced submodules, autocast, and whenever gradients are wanted. Such calls are counted, and reported once for each
+kind of reason (`runtime.reasons`).
 
 A drop-in may hold several programs, each for different inputs. They share bound weights.
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import dvk
-from dvk.composer.dropin import operators, ranges, replacing, stepping
+from dvk.composer.dropin import operators, ranges, replacing, sharing, stepping
 from dvk.composer.dropin.facts import Fused, Held, facts, held_by, keyed
 from dvk.composer.dropin.facts import whom as told
 from dvk.composer.dropin.forward import held_name, parameter
@@ -61,6 +61,11 @@ LINE = "# " + "=" * 98
 PARTS = "# Statements of functions above that are left to PyTorch, as functions."
 
 
+WHY, SAYS_WHY = "why = dvk_guarded.dvk_why", re.compile(r"""\.why\b|\bdef why\b|["']why["']""")
+"""The short name of the method that explains a call, and a file that uses that name for something else."""
+
+
+COUNT = 'self._dvk_counts["kernels"] += 1'
 HOOK = (
     "from torch.optim.optimizer import register_optimizer_step_post_hook as dvk_after_steps\n"
     "dvk_after_steps(dvk_stepping(dvk_memory, dvk_steps))"
@@ -148,6 +153,7 @@ class ModelNew:
         given = dvk_given({tuple(arguments)!r}, args, kwargs) if kwargs else args
         if given is not None:
 {textwrap.indent(dispatch, " " * 12)}
+        dvk_missed(self, args, kwargs)
         return {original}
 
 {(2 * chr(10)).join(programs)}
@@ -158,7 +164,9 @@ dvk_fused = ModelNew'''
 
 def _last(task: Task, fused: Sequence[Fused], held: Held, whom: str, load: Sequence[str]) -> str:
     """The class at the end of the file, which combines the program, the guards and the original."""
-    lines = facts(task, fused, held)
+    lines = [*facts(task, fused, held), *([] if SAYS_WHY.search(task.source) else [WHY])]
+    if all(one.backward is not None for one in fused):
+        lines += ["_dvk_trains = True", f"_dvk_frozen = {sharing.frozen(fused, held)!r}"]
     original = f", {OWNER}" if task.kind == "module" else ""
     names = [operators.names(task, number) for number in range(len(fused))]
     conditions = [
@@ -174,10 +182,10 @@ class ModelNew(dvk_fused, dvk_guarded{original}):
     def _dvk_now(self, *tensors):
         # The module is what the programs were made for, and the call an ordinary one that wants no gradients.
         ready = self.__dict__.get("_dvk_ready")
-        if not ready and (ready is False or not self._dvk_again()):
+        if not ready and (ready is False and not self._dvk_is_stale() or not self._dvk_again()):
             return False
         return (
-{textwrap.indent(_conditions(task, fused, held), " " * 12)}
+{textwrap.indent(sharing.conditions(task, fused, held), " " * 12)}
         )
 {traced}{_loading(load)}'''
 
@@ -241,9 +249,9 @@ def _globals(fused: Sequence[Fused], kept: bool) -> str:
         [
             "# Types of plain tensors. A recorder of kernel launches, the module `dvk_record`, substitutes its own tensors.",
             'dvk_tensors = (torch.Tensor, *getattr(sys.modules.get("dvk_record"), "TENSORS", ()))',
-            "dvk_steps, dvk_memory, dvk_reported = [0], set(), set()"
+            "dvk_steps, dvk_memory, dvk_said, dvk_reported = [0], set(), set(), set()"
             if kept
-            else "dvk_kept, dvk_steps, dvk_memory, dvk_reported = [], [0], set(), set()",
+            else "dvk_kept, dvk_steps, dvk_memory, dvk_said, dvk_reported = [], [0], set(), set(), set()",
             *(
                 ["dvk_else = object()  # returned by a program if the original must run"]
                 if goes_back
@@ -289,9 +297,14 @@ def _dispatch(number: int, group: Sequence[Fused]) -> str:
         run = "run"
     call = f"dvk_replay({run}, {given})" if one.graph_replay else f"{run}(*{given})"
     if any(each.program.may_go_back for each in group):
-        back = [f"result = {call}", "if result is not dvk_else:", "    return result"]
+        back = [
+            f"result = {call}",
+            "if result is not dvk_else:",
+            f"    {COUNT}",
+            "    return result",
+        ]
     else:
-        back = [f"return {call}"]
+        back = [COUNT, f"return {call}"]
     if not ranges.is_whole(group):
         back = ["if run is not None:", *(f"    {line}" for line in back)]
     body = textwrap.indent("\n".join([*lines, *back]), "    ")
@@ -424,26 +437,6 @@ def _run(method: str, one: Fused, held: Held, result: str) -> str:
 
 
 # ---------------------------------------------------------------- what all programs share
-
-
-def _conditions(task: Task, fused: Sequence[Fused], held: Held) -> str:
-    asked = sorted({name for one in fused for name in one.captured.asked})
-    wants = "not (torch.is_grad_enabled() and dvk_wants(self, tensors))"
-    lines = [
-        *([wants] if any(one.backward is None for one in fused) else []),
-        *(f"not torch.{name}()" for name in asked),
-        f"not torch.is_autocast_enabled({task.device!r})",
-        "dvk_plain()",
-    ]
-    if held:
-        lines.append(
-            "(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())"
-        )
-    lines.append("dvk_unchanged(self._dvk_watched)")
-    frozen = {n for one in fused if one.backward is not None for n in stepping.thawed(one, held)}
-    if frozen:
-        lines.append(f"not dvk_thawed(self._dvk_weights, {tuple(sorted(frozen))!r})")
-    return "\nand ".join(lines)
 
 
 def _layout(name: str, node: Node) -> str:

@@ -6,7 +6,6 @@ functions.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import sys
 from collections.abc import Callable
@@ -14,109 +13,14 @@ from typing import Any
 
 import torch
 
-dvk_tensors = (torch.Tensor,)
-"""Types of plain tensors; in a drop-in, those of a recorder's stand-ins too (see `source_file.write`)."""
+from dvk.composer.runtime.facts import dvk_holder, dvk_part
+
 dvk_kept: list[dict] = []
 """State of functions of `frame`, one dictionary per function; in a drop-in, a separate list."""
 dvk_steps: list[int] = [0]
 """Number of times an optimizer has changed bound weights; in a drop-in, a separate list, as `dvk_memory`."""
 dvk_memory: set[int] = set()
 """Addresses of bound memory."""
-
-
-def dvk_type_name(tensor: torch.Tensor) -> str:
-    """The name of a tensor's type; stand-ins of a recorder count as plain."""
-    plain = "Parameter" if isinstance(tensor, torch.nn.Parameter) else "Tensor"
-    kind = type(tensor)  # an export substitutes tensors without values
-    known = kind in dvk_tensors or kind.__module__.startswith("torch._subclasses.f")
-    return plain if known else kind.__name__
-
-
-def dvk_described(value: object, depth: int) -> str:
-    """An attribute as text: plain values, small tensors, containers, and what functions hold."""
-    if value is None or isinstance(
-        value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
-    ):
-        return repr(value)
-    if isinstance(value, torch.nn.Parameter) or depth > 8:
-        return (
-            dvk_type_name(value) if isinstance(value, torch.nn.Parameter) else type(value).__name__
-        )
-    if isinstance(value, torch.Tensor):
-        # A tensor other than a buffer may have become part of the graph if it is small.
-        few = (
-            value.tolist()
-            if value.numel() <= 256 and value.device.type != "meta" and not value.is_quantized
-            else ""
-        )
-        return f"{tuple(value.shape)} {value.dtype} {few}"
-    if isinstance(value, torch.nn.Module):
-        return type(value).__qualname__
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join(
-                f"{dvk_described(k, depth + 1)}: {dvk_described(v, depth + 1)}"
-                for k, v in value.items()
-            )
-            + "}"
-        )
-    if isinstance(value, (list, tuple)):
-        return (
-            type(value).__name__ + "(" + ", ".join(dvk_described(v, depth + 1) for v in value) + ")"
-        )
-    if isinstance(value, (set, frozenset)):
-        return "{" + ", ".join(sorted(dvk_described(v, depth + 1) for v in value)) + "}"
-    name = getattr(value, "__qualname__", None) or type(value).__qualname__
-    code = getattr(value, "__code__", None)
-    held = [
-        getattr(value, "__self__", None),
-        {} if isinstance(value, type) else dict(getattr(value, "__dict__", {})),
-    ]
-    if code is not None:
-        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
-        consts = [c for c in code.co_consts if isinstance(c, (bool, int, float, str))]
-        held += [
-            code.co_names,
-            consts,
-            cells,
-            getattr(value, "__defaults__", None),
-            getattr(value, "__kwdefaults__", None),
-        ]
-    return name + dvk_described(held, depth + 1)
-
-
-def dvk_config(
-    module: torch.nn.Module, left: tuple[str, ...] = (), free: tuple[str, ...] = ()
-) -> str:
-    """Hash of the facts a graph was captured under except tensor values and modes.
-
-    It covers attributes except the `free` ones and shapes of weights; in modules `left` to PyTorch only their types.
-    """
-    internal = vars(torch.nn.Module())
-
-    parts = []
-    for path, child in module.named_modules():
-        kind = (
-            type(child).__name__.removeprefix("dvk_") if path else ""
-        )  # a drop-in calls the user's ModelNew dvk_ModelNew
-        parts.append(f"{path}:{kind}")
-        whole = not any(f"{path}.".startswith(f"{one}.") for one in left)
-        parts.extend(
-            f"{key}={dvk_described(value, 0)}"
-            for key, value in sorted(vars(child).items())
-            if whole
-            and key not in internal
-            and not key.startswith(("_dvk_", "_is_torch_compile"))
-            and f"{path}.{key}" not in free
-        )
-        for held in (child._parameters, child._buffers) if whole else ():
-            parts.extend(
-                f"{key}:{tuple(t.shape)}:{t.dtype}:{t.device.type}:{dvk_type_name(t)}"
-                for key, t in held.items()
-                if t is not None and f"{path}.{key}" not in free
-            )
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def dvk_address(tensor: torch.Tensor) -> int:
@@ -141,36 +45,82 @@ def dvk_elsewhere(tensors: tuple, written: set) -> bool:
     return True
 
 
-def dvk_watch(
-    module: torch.nn.Module, left: tuple[str, ...] = (), read: tuple[str, ...] = ()
-) -> tuple:
-    """State that may change between two calls: modes that forward reads, hooks (except in `left`), and the set of submodules."""
-    parts, named = list(module.modules()), dict(module.named_modules(remove_duplicate=False))
-    free = {id(part) for path in left for part in module.get_submodule(path).modules()}
-    hooks = [
-        torch.nn.modules.module._global_forward_hooks,
-        torch.nn.modules.module._global_forward_pre_hooks,
-    ]
-    hooks += [
-        held
-        for p in parts[1:]
-        if id(p) not in free
-        for held in (p._forward_hooks, p._forward_pre_hooks)
-    ]
-    inside = [(part._modules, tuple(part._modules.values())) for part in parts if part._modules]
-    asked = [named[path] for path in read if path in named]
-    return asked, [part.training for part in asked], hooks, inside
+def dvk_is_plain(value: object) -> bool:
+    """A number, a text, or a tuple of these: it cannot change, and comparing it gives a truth value."""
+    if type(value) is tuple:
+        return all(map(dvk_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str, torch.dtype)
 
 
-def dvk_unchanged(watched: tuple) -> bool:
-    """No submodule has hooks, none was replaced, and those with a relevant mode still have it."""
-    asked, modes, hooks, inside = watched
-    if any(hooks) or asked and [p.training for p in asked] != modes:
-        return False
-    for held, were in inside:
-        if tuple(held.values()) != were:
+class dvk_watch:
+    """State that may change between two calls: what was `read` except `bound` weights, hooks (except in `left`), and the submodules."""
+
+    # An object and no container: PyTorch looks into containers that a module holds.
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        read: tuple,
+        left: tuple[str, ...] = (),
+        bound: tuple[str, ...] = (),
+    ):
+        self.hooks = [
+            torch.nn.modules.module._global_forward_hooks,
+            torch.nn.modules.module._global_forward_pre_hooks,
+        ]
+        # Plain values of modules with the same names are compared at once; other values by identity. A name that a submodule
+        # does not hold shows in the number of those that it holds.
+        plain: dict[tuple, list[dict]] = {}
+        rest: list[tuple[dict, str]] = []
+        parts: dict[int, torch.nn.Module] = {id(module): module}
+        for path, names in ((path, names) for paths, names in read for path in paths):
+            part = dvk_part(module, path)
+            if part is None:
+                continue
+            parts[id(part)] = part
+            if path and path not in left:
+                self.hooks += [part._forward_hooks, part._forward_pre_hooks]
+            kept = []
+            for name in names:
+                held = dvk_holder(part, name)
+                if held is part.__dict__ and dvk_is_plain(held[name]):
+                    kept.append(name)
+                elif (
+                    name not in ("__class__", "_modules")
+                    and f"{path}.{name}".lstrip(".") not in bound
+                ):
+                    if held is not None or not path:
+                        rest.append((part.__dict__ if held is None else held, name))
+            if kept:
+                plain.setdefault(tuple(kept), []).append(part.__dict__)
+        self.plain = []
+        for kept_names, helds in plain.items():
+            get = operator.itemgetter(*kept_names)
+            self.plain.append((get, helds, list(map(get, helds))))
+        self.owners = [owner for owner, _ in rest]
+        self.keys = [key for _, key in rest]
+        self.values = list(map(dict.get, self.owners, self.keys))
+        self.sized = [part.__dict__ for part in parts.values() if part is not module]
+        self.size = sum(map(len, self.sized))
+        modules = [part._modules for part in parts.values()]
+        helds = [held for held in modules if isinstance(held, dict) and held]
+        self.inside = [(held, tuple(held.values())) for held in helds]
+
+    def same(self) -> bool:
+        """Attributes and modes that were read are as they were, and no submodule was replaced."""
+        try:
+            for get, helds, values in self.plain:
+                if list(map(get, helds)) != values:
+                    return False
+        except KeyError:
             return False
-    return True
+        for held, children in self.inside:
+            if tuple(held.values()) != children:
+                return False
+        if self.keys and not all(
+            map(operator.is_, map(dict.get, self.owners, self.keys), self.values)
+        ):
+            return False
+        return sum(map(len, self.sized)) == self.size
 
 
 def dvk_plain() -> bool:
@@ -267,83 +217,6 @@ def dvk_counters(module: torch.nn.Module) -> list[torch.Tensor]:
 def dvk_written(counters: list[torch.Tensor]) -> list[int]:
     """A value that differs once an optimizer or batch norm has written weights."""
     return [dvk_steps[0], *[b._version for b in counters]]
-
-
-class dvk_guarded(torch.nn.Module):
-    """The base of a ModelNew around its program and the original: it prepares itself at the first call, and again after changes."""
-
-    _dvk_config: str | None = (
-        None  # dvk_config of the modules that the programs were made for, without the parts left to PyTorch, apart by spaces
-    )
-    _dvk_apart: tuple[str, ...] = ()
-    _dvk_free: tuple[str, ...] = ()  # attributes that calls left to PyTorch change
-    _dvk_modes: dict[str, bool] = {}  # train or eval of the modules that the programs depend on
-    _dvk_calls: dict[
-        str, tuple[str, str]
-    ] = {}  # parts that they call: path of a submodule, and the name of a method of it or empty
-    _dvk_paths: tuple[
-        str, ...
-    ] = ()  # weights that they read, as kernels expect them: position, shape, strides, dtype
-    _dvk_layouts: tuple = ()
-    _dvk_writes: tuple[int, ...] = ()  # positions of the weights that the programs write
-
-    @staticmethod
-    def _dvk_load() -> bool:
-        return True
-
-    def _dvk_prepare(self) -> bool:
-        self._dvk_watched = dvk_watch(self, self._dvk_apart, tuple(self._dvk_modes))
-        owners = {key: self.get_submodule(path) for key, (path, _) in self._dvk_calls.items()}
-        self._dvk_left = {
-            key: getattr(owners[key], name) if name else owners[key]
-            for key, (_, name) in self._dvk_calls.items()
-        }
-        if self._dvk_watched[1] != list(self._dvk_modes.values()):
-            return False
-        known = (self._dvk_config or "").split()
-        if known and dvk_config(self, self._dvk_apart, self._dvk_free) not in known:
-            return False
-        if self._dvk_paths:
-            self._dvk_weights, self._dvk_places = dvk_bind(self, self._dvk_paths)
-            changed = [t for n in self._dvk_writes if (t := self._dvk_weights[n]).numel()]
-            self._dvk_written = {dvk_address(t) for t in changed}
-            if changed and not dvk_apart(self._dvk_weights, tuple(changed)):
-                return False
-            self._dvk_counters = [
-                c for c in dvk_counters(self) if dvk_address(c) not in self._dvk_written
-            ]
-            self._dvk_were = dvk_written(self._dvk_counters)
-            for position, shape, strides, dtype in self._dvk_layouts:
-                weight = self._dvk_weights[position]
-                if weight.shape != shape or weight.stride() != strides or weight.dtype is not dtype:
-                    return False
-        return self._dvk_load()
-
-    def _dvk_again(self) -> bool:
-        dvk_drop(self)
-        self._dvk_ready = self._dvk_prepare()
-        return self._dvk_ready
-
-    def _dvk_forget(self) -> None:
-        # After a change, the next call examines the module again, and holds no memory on a device that the weights may be about to leave.
-        self.__dict__.pop("_dvk_ready", None)
-        dvk_drop(self)
-
-    def train(self, mode: bool = True) -> Any:
-        self._dvk_forget()
-        return super().train(mode)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self._dvk_forget()
-        return super()._apply(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        self._dvk_forget()
-        return super().load_state_dict(*args, **kwargs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Copies and pickles prepare themselves again: kernels are loaded once per process.
-        return {key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}
 
 
 def dvk_renew(module: torch.nn.Module) -> tuple[tuple, dict]:

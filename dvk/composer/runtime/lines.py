@@ -13,17 +13,17 @@ from typing import Any
 
 import torch
 
+from dvk.composer.runtime.facts import dvk_tensors
 from dvk.composer.runtime.graph_replay import dvk_captured, dvk_differ
 from dvk.composer.runtime.guards import (
     dvk_bind,
     dvk_bound,
     dvk_plain,
     dvk_steps,
-    dvk_tensors,
-    dvk_unchanged,
     dvk_wants,
     dvk_watch,
 )
+from dvk.composer.runtime.reasons import dvk_report
 
 
 class dvk_line(torch.nn.Module):
@@ -36,6 +36,17 @@ class dvk_line(torch.nn.Module):
     _dvk_inputs: tuple = ()  # shape, strides and dtype of each tensor of the call
     _dvk_outputs: tuple = ()  # shape and strides of each tensor of the result
 
+    @property
+    def dvk_calls(self) -> dict[str, int]:
+        """How many calls ran in this way, and how many ran the original, by reason."""
+        return dict(self.__dict__.get("_dvk_counts", {"line": 0}))
+
+    def dvk_why(self, *args: Any, **kwargs: Any) -> str:
+        """What a call with these arguments would run, and why."""
+        why = dvk_unfit(self, args, kwargs)
+        held = self.__dict__.get("_dvk_line")
+        return why or held is not None and held.why or "the kernels run"
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The original's result."""
         if torch.compiler.is_compiling():  # the compiler around it sees the original's operators
@@ -46,9 +57,13 @@ class dvk_line(torch.nn.Module):
             if held is None or not held.fits():
                 held = self.__dict__["_dvk_line"] = dvk_started(self, args, kwargs)
             if held.why is None:
+                counts = self.__dict__.setdefault("_dvk_counts", {"line": 0})
+                counts["line"] += 1
                 return held(args, kwargs)
             why = held.why
         self.__dict__["dvk_reason"] = why
+        if not torch.compiler.is_compiling():
+            dvk_report(self, why, why)
         return super().forward(*args, **kwargs)
 
     def _dvk_forget(self) -> None:
@@ -68,8 +83,10 @@ class dvk_line(torch.nn.Module):
         self._dvk_forget()
         return super().load_state_dict(*args, **kwargs)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if not key.startswith("_dvk_")}
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        kept = state if isinstance(state, dict) else {}
+        return {k: v for k, v in kept.items() if k[:5] != "_dvk_"} if kept else state
 
 
 def dvk_leaves(args: tuple, kwargs: dict) -> Any:
@@ -104,6 +121,11 @@ def dvk_unfit(module: Any, args: tuple, kwargs: dict) -> str | None:
     return None if dvk_plain() else "it is traced, vectorised or differentiated"
 
 
+def dvk_modes(module: Any) -> tuple:
+    """The modes of all modules, as `dvk_watch` takes them."""
+    return ((tuple(path for path, _ in module.named_modules()), {"training": ""}),)
+
+
 class dvk_unable:
     """A line that cannot run here, with the reason."""
 
@@ -133,7 +155,7 @@ class dvk_way:
         elif module._dvk_run == "compile":
             self.call = dvk_compiled(self.call, module._dvk_mode, module._dvk_device == "cuda")
         if self.guarded:  # after the capture, which may put attributes back
-            self.watched = dvk_watch(module, (), tuple(name for name, _ in module.named_modules()))
+            self.watched = dvk_watch(module, dvk_modes(module))
             self.places = dvk_bind(module, tuple(paths))[1]
         self.copied = [t for t in self.places[2] if t.dim() in (4, 5)] if last else []
         self.were = self.now()
@@ -149,7 +171,8 @@ class dvk_way:
             return False
         return (
             dvk_bound(self.places)
-            and dvk_unchanged(self.watched)
+            and not any(self.watched.hooks)
+            and self.watched.same()
             and (not self.copied or self.now() == self.were)
         )
 

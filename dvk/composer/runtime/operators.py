@@ -12,15 +12,8 @@ from typing import Any
 
 import torch
 
-from dvk.composer.runtime.guards import (
-    dvk_config,
-    dvk_memory,
-    dvk_state,
-    dvk_steps,
-    dvk_tensors,
-    dvk_unchanged,
-    dvk_watch,
-)
+from dvk.composer.runtime.facts import dvk_changes, dvk_facts_key, dvk_tensors
+from dvk.composer.runtime.guards import dvk_memory, dvk_state, dvk_steps, dvk_watch
 from dvk.composer.runtime.strided import dvk_strided
 
 dvk_reported: set[str] = set()
@@ -182,14 +175,12 @@ def dvk_untraceable(module: Any, asked: tuple[str, ...]) -> str:
             return f"torch.{name}() is True"
     # Modes that record would see the questions below.
     with torch.utils._python_dispatch._disable_current_modes():
-        watched = dvk_watch(module, module._dvk_apart, tuple(module._dvk_modes))
-        if watched[1] != list(module._dvk_modes.values()):
-            return "train or eval mode differs"
-        if not dvk_unchanged(watched):
+        if any(dvk_watch(module, module._dvk_read, module._dvk_apart).hooks):
             return "forward hooks are set"
-        known = module._dvk_config
-        if known not in (None, dvk_config(module, module._dvk_apart, module._dvk_free)):
-            return "the module differs from the one that the kernels were made for"
+        known = module._dvk_known.split()
+        changes = dvk_changes(module, module._dvk_read)
+        if changes and dvk_facts_key(module, module._dvk_read) not in known:
+            return changes[0][1]
         return "" if module._dvk_load() else "the kernels could not be built or loaded here"
 
 

@@ -14,7 +14,10 @@ from functools import cache
 from pathlib import Path
 
 FILES = (
+    "facts.py",
     "guards.py",
+    "reasons.py",
+    "guarded.py",
     "strided.py",
     "operators.py",
     "cpp_load.py",

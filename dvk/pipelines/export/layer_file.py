@@ -9,6 +9,18 @@ from dvk.pipelines.export import texts
 from dvk.pipelines.export.program import StatelessProgram
 from dvk.pipelines.export.proven import ProvenRun
 
+READ = (
+    "not dropin.dvk_changes(layer, tuple((paths, {name: text for name, text in facts.items() "
+    'if name != "training"}) for paths, facts in dropin.ModelNew._dvk_read))'
+)
+"""The layer's attributes and weights are those that the kernels were made for. Modes are compared at each call."""
+HASHED = (
+    "dropin.ModelNew._dvk_config in (None, dropin.dvk_config(layer, (), tuple("
+    'f"{path}.{name}" for path, _ in layer.named_modules() '
+    'for name in ("forward", "_is_torch_compile", "_compiled_call_impl"))))'
+)
+"""The same of drop-ins before `_dvk_read`, except names that PyTorch and `kernelize` set."""
+
 
 def text(run: ProvenRun, program: StatelessProgram, layer: str, operator: str) -> str:
     """The file.
@@ -44,9 +56,7 @@ def text(run: ProvenRun, program: StatelessProgram, layer: str, operator: str) -
         "layers.py",
         operator=operator,
         reference=f"dropin.{program.original}" + (".forward" if is_module else ""),
-        config="dropin.ModelNew._dvk_config in (None, dropin.dvk_config(layer, (), tuple(others)))"
-        if is_module
-        else "True",
+        config=(READ if "_dvk_read = " in run.source else HASHED) if is_module else "True",
         layer=layer,
         entry=run.task.entry,
         annotations="".join(f"    {name}: {kind}\n" for name, kind in roots),

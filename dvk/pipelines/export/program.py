@@ -113,7 +113,7 @@ def _read(run: ProvenRun) -> StatelessProgram:
             Weight(path, layouts.get(position))
             for position, path in enumerate(facts.get("_dvk_paths", ()))
         ),
-        facts.get("_dvk_modes", {}),
+        _modes(facts),
         len(every),
         outputs,
         single,
@@ -185,6 +185,17 @@ def _constants(methods: dict[str, ast.FunctionDef], names: set[str]) -> dict[str
 
 def _functions(owner: ast.ClassDef) -> Iterator[ast.FunctionDef]:
     return (node for node in owner.body if isinstance(node, ast.FunctionDef))
+
+
+def _modes(facts: dict[str, Any]) -> dict[str, bool]:
+    """The modes that the programs depend on, by path."""
+    older: dict[str, bool] = facts.get("_dvk_modes", {})  # of drop-ins before `_dvk_read`
+    return older | {
+        path: names["training"] == "True"
+        for paths, names in facts.get("_dvk_read", ())
+        for path in paths
+        if "training" in names
+    }
 
 
 def _facts(owner: ast.ClassDef) -> Iterator[tuple[str, Any]]:

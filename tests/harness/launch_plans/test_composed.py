@@ -13,7 +13,7 @@ from dvk import cuda_toolkit
 from dvk.composer import applicable
 from dvk.composer.capture.export import trace_module
 from dvk.composer.compose import Plan, compose
-from dvk.composer.runtime import guards
+from dvk.composer.runtime import facts
 from dvk.harness.launch_plans.calls import describe_state
 from dvk.harness.launch_plans.fake_gpu import absent_gpu
 from dvk.harness.launch_plans.plan import KernelLaunch
@@ -31,15 +31,25 @@ FILES = {path.stem: path for path in shipped()}
 QUICK = ["pair_linear_gelu", "chain_conv_bn_add_relu", "rotary_embedding", "quantize_dequantize"]
 
 
-def config_on_gpu(source: str, init: list, training: bool, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Configuration of the module by `dvk_config` on the fake GPU."""
-    monkeypatch.setattr(guards, "dvk_tensors", (torch.Tensor, FakeTensor))
+def facts_on_gpu(
+    source: str,
+    init: list,
+    training: bool,
+    wanted: dict[str, dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, dict[str, str]]:
+    """What the module's facts are on the fake GPU."""
+    monkeypatch.setattr(facts, "dvk_tensors", (torch.Tensor, FakeTensor))
     with (
         absent_gpu(H100, Tape(Refusals())),
         FakeTensorMode(allow_non_fake_inputs=True),
         torch.device("cuda"),
     ):
-        return guards.dvk_config(execute(source).Model(*init).train(training))
+        found: dict[str, dict[str, str]] = {}
+        model = execute(source).Model(*init).train(training)
+        for path, name, text in facts.dvk_facts(model, wanted):
+            found.setdefault(path, {})[name] = text
+        return found
 
 
 def launches(
@@ -56,7 +66,9 @@ def launches(
     captured = trace_module(built.model, args, built.input_names(args))
     init = built.init()[0]
     captured = captured.model_copy(
-        update={"config_hash": config_on_gpu(source, init, built.model.training, monkeypatch)}
+        update={
+            "facts": facts_on_gpu(source, init, built.model.training, captured.facts, monkeypatch)
+        }
     )
     task = task.model_copy(update={"device": "cuda"})
     tried = ("channels_last", "inplace_epilogue", *(() if graph else ("cuda_graph",)))

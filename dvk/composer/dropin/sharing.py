@@ -1,0 +1,36 @@
+"""Conditions on a call that all programs of a drop-in share: gradients, contexts, and the module as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dvk.composer.dropin import stepping
+from dvk.composer.dropin.facts import Fused, Held
+from dvk.records import Task
+
+
+def conditions(task: Task, fused: Sequence[Fused], held: Held) -> str:
+    """The text of the conditions under which a call whose inputs fit runs a program."""
+    asked = sorted({name for one in fused for name in one.captured.asked})
+    wants = "not (torch.is_grad_enabled() and dvk_wants(self, tensors))"
+    lines = [
+        *([wants] if any(one.backward is None for one in fused) else []),
+        *(f"not torch.{name}()" for name in asked),
+        f"not torch.is_autocast_enabled({task.device!r})",
+        "dvk_plain()",
+    ]
+    if held:
+        lines.append(
+            "(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())"
+        )
+    lines.append("not any(self._dvk_watched.hooks)")
+    lines.append("(self._dvk_watched.same() or self._dvk_again())")
+    if positions := frozen(fused, held):
+        lines.append(f"not dvk_thawed(self._dvk_weights, {positions!r})")
+    return "\nand ".join(lines)
+
+
+def frozen(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:
+    """Positions of the weights that some training program computes no gradients of."""
+    trained = [one for one in fused if one.backward is not None]
+    return tuple(sorted({n for one in trained for n in stepping.thawed(one, held)}))
