@@ -22,6 +22,8 @@ from dvk.composer.ir import structures
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.records import Node, Task
 
+MOST_TENSORS = 64
+"""Arguments that PyTorch allows in the schema of an operator."""
 NAMESPACE = "dvk_namespace_of_this_file"
 """Stands for the namespace until the text is complete."""
 
@@ -42,6 +44,8 @@ def results_of(one: Fused) -> Results | str:
         return "its program may find that values differ, and return to the original"
     if not (one.inputs or one.program.weights):
         return "it takes no tensors"
+    if len(one.inputs) + len(one.program.weights) > MOST_TENSORS:
+        return f"it takes more than {MOST_TENSORS} tensors, the most that an operator can have"
     return one.program.results
 
 
