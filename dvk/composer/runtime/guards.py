@@ -131,7 +131,8 @@ def dvk_plain() -> bool:
     native = torch._C
     return (
         not native._is_tracing()
-        and not native._len_torch_dispatch_stack()  # a mode that records operators, or replaces tensors
+        # A mode that records operators, or replaces tensors; the recorder of kernel launches is one, and wants the kernels.
+        and (not native._len_torch_dispatch_stack() or "dvk_record" in sys.modules)
         and torch.autograd.forward_ad._current_level < 0
         and native._functorch.peek_interpreter_stack() is None
     )
