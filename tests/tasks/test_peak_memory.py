@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -91,9 +92,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     memory, asked = GpuMemory(lambda: (80 * GIB, 80 * GIB)), list[int | None]()
     place = memory.place
 
-    def noted(need: int | None, gpu: int | None = None) -> Grant | None:
+    def noted(need: int | None, *where: Any) -> Grant | None:
         asked.append(need)
-        return place(need, gpu)
+        return place(need, *where)
 
     monkeypatch.setattr(memory, "place", noted)
     monkeypatch.setattr(gpu_memory, "owner", lambda: memory)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dvk.composer.ir.affine import ZERO
-from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref
+from dvk.composer.ir.loops import Argument, Bound, Instr, Kernel, Ref
 
 FAR = 1e37
 """Skip the shift for a first element that is larger, infinite or NaN: differences could overflow where sums do not."""
@@ -107,13 +107,20 @@ class _Centring:
         there: dict[int, int] = {}
         for id_ in sorted(needed):
             instr = self.old.instrs[id_]
+            args = self._moved(instr.args, there)
+            bounds = [(index.substitute(start), n) for index, n in instr.bounds]
+            # Bounds that hold at the start of every row are no conditions: their texts would be empty.
+            bounds = [one for one in bounds if not _holds(one)]
+            if instr.op == "bounded" and not bounds and isinstance(args[0], Ref):
+                there[id_] = args[0].id
+                continue
             there[id_] = self._put(
                 replace(
                     instr,
-                    args=self._moved(instr.args, there),
+                    args=args,
                     vars=instr.vars - start.keys(),
                     offset=instr.offset.substitute(start),
-                    bounds=tuple((index.substitute(start), n) for index, n in instr.bounds),
+                    bounds=tuple(bounds),
                 )
             )
         x = self.new[there[value]]
@@ -138,6 +145,13 @@ class _Centring:
     def _put(self, instr: Instr) -> int:
         self.new.append(replace(instr, id=len(self.new)))
         return len(self.new) - 1
+
+
+def _holds(bound: Bound) -> bool:
+    """Whether the index is inside for all values of its variables."""
+    index, count = bound
+    least, most = index.span()
+    return 0 <= least and most < count
 
 
 def _behind(kernel: Kernel, instr: Instr, position: int) -> Instr | None:
