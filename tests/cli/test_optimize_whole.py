@@ -56,6 +56,7 @@ def test_settings_nest_and_later_ones_win(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.hand
 def test_a_llama_end_to_end(tmp_path: Path) -> None:
     spec, settings = MODELS["llama"]
     (tmp_path / "llama.json").write_text(json.dumps(settings))

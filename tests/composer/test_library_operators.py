@@ -312,12 +312,13 @@ def test_lines_of_pytorch_step_aside_inside_a_compiler() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.hand
 @torch.no_grad()
 def test_tasks_of_the_suite_pass_opcheck_and_compile_in_one_graph() -> None:
     from dvk import tasks
     from dvk.composer import Plan, applicable, capture, compose
+    from dvk.composer.plan_space import MEASURED
     from dvk.config import Limits
-    from dvk.search.composer import MEASURED
 
     paths = sorted(Path("data/tasks/suite/development").rglob("*.py"))[:3]
     passed: list[str] = []

@@ -6,7 +6,11 @@ A file says so itself: `ROWS = 8192  # small: 13`. Used by the composer's tests 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 TASKS = Path(__file__).parents[2] / "data" / "tasks"
 _CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = .*?# small: (\d+)$", re.MULTILINE)
@@ -30,3 +34,11 @@ def shrunken(path: Path, folder: Path) -> Path:
     copy = folder / path.name
     copy.write_text(shrink(path.read_text()))
     return copy
+
+
+def thirds(files: Sequence[Path]) -> list[Any]:
+    """Files as parameters of a test: each third one in the CI, the others by hand."""
+    return [
+        pytest.param(file, marks=() if number % 3 == 0 else pytest.mark.hand)
+        for number, file in enumerate(files)
+    ]

@@ -11,7 +11,7 @@ from dvk.harness.checking.case_keys import plan
 from dvk.harness.checking.cases import Cases
 from dvk.tasks import load
 from dvk.tasks.build import build
-from tests.tasks.shrink import TASKS, shrunken
+from tests.tasks.shrink import TASKS, shrunken, thirds
 
 FILES = sorted((TASKS / "train").glob("*/*.py"))
 
@@ -25,7 +25,7 @@ def test_each_names_sizes_for_a_cpu() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", thirds(FILES), ids=lambda path: path.stem)
 def test_the_judge_finds_it_healthy(tmp_path: Path, path: Path) -> None:
     """No made-up answer is accepted, and other shapes are available."""
     task = load(str(shrunken(path, tmp_path)), train=True)
