@@ -15,7 +15,7 @@ from dvk.composer.sized import SizedParts
 from dvk.records import BackendName, Candidate, Task
 from dvk.tasks import dynamic
 from tests.composer.dropins import module_text
-from tests.composer.programs import run_source, usual
+from tests.composer.programs import differences, run_source, usual
 
 NAMES = ("x", "y", "z")
 
@@ -85,3 +85,21 @@ class SizedModel:
     def fits(self, args: Sequence[Any]) -> bool:
         """Whether kernels compute a call."""
         return bool(self.new._dvk_fits(*args))
+
+
+@torch.no_grad()
+def disagreements(
+    forward: str, specs: tuple[str, ...], init: str, backend: BackendName = "cpp"
+) -> list[str]:
+    """Sampled sizes at which a program does not run, or differs from the original, with what differs."""
+    made = SizedModel(f"return {forward}", *specs, init=init, backend=backend)
+    found = []
+    for sizes in made.sampled():
+        args = made.draw(sizes)
+        wrong = (
+            differences(made.new(*args), made.model(*args))
+            if made.fits(args)
+            else ["the original runs"]
+        )
+        found += [f"{sizes}: {one}" for one in wrong]
+    return found
