@@ -68,7 +68,7 @@ class Seen:
 
 
 def importable(module: types.ModuleType) -> types.ModuleType:
-    """The module under a name of its own among those that are imported, as Dynamo wants it."""
+    """The module under a unique name among those that are imported, as Dynamo wants it."""
     module.__name__ = f"drop_in_{next(_numbers)}"
     sys.modules[module.__name__] = module
     for value in vars(module).values():

@@ -241,7 +241,7 @@ def test_what_no_layer_can_hold_is_refused(tmp_path: Path) -> None:
     run = proven_run(tmp_path / "run", NORM)
     refused(tmp_path, tmp_path / "Good_Name", run, "no name of a kernel", to="hf")
     refused(tmp_path, tmp_path / "good", run, "no version of a kernel", to="hf", version="1.2")
-    refused(tmp_path, tmp_path / "good", run, "no repository", to="hf", repo_id="nobody")
+    refused(tmp_path, tmp_path / "good", run, "no repository", to="hf", repo_id="owner-missing")
     refused(tmp_path, tmp_path / "good", run, "no name of a license", to="hf", license='"\n')
 
 

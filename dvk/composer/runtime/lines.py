@@ -62,8 +62,7 @@ class dvk_line(torch.nn.Module):
                 return held(args, kwargs)
             why = held.why
         self.__dict__["dvk_reason"] = why
-        if not torch.compiler.is_compiling():
-            dvk_report(self, why, why)
+        dvk_report(self, why, why)
         return super().forward(*args, **kwargs)
 
     def _dvk_forget(self) -> None:

@@ -103,7 +103,7 @@ class dvk_operator:
         return tuple(self.owned(t, how, tensors) for t, how in zip(made, self.given))
 
     def owned(self, tensor: torch.Tensor, how: tuple, tensors: tuple) -> torch.Tensor:
-        """A result in the layout that was announced, in memory of its own."""
+        """A result in the layout that was announced, in memory that no operand shares."""
         shape, strides, dtype, fresh = how
         if fresh:
             return tensor

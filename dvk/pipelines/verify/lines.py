@@ -1,7 +1,7 @@
 """`--baseline` of `dvk verify`: PyTorch's own lines, each judged and timed once a reference, as a candidate of the same tier.
 
 A candidate's speedup over a baseline is its speedup over eager over the baseline's, with an interval of both. So a baseline is compiled
-and timed once however many candidates there are, and a claim over it rests on fresh processes of its own, too.
+and timed once however many candidates there are, and a claim over it also rests on separate fresh processes.
 """
 
 from __future__ import annotations

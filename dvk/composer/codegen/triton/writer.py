@@ -78,7 +78,7 @@ class TritonWriter:
         sizes = self.k.size_arguments
         jit, wide = "@triton.jit", []
         if sizes:
-            # Specialised for divisibility, a kernel would be compiled anew at some sizes.
+            # Specialised for divisibility, a kernel would be compiled again at some sizes.
             jit = f"@triton.jit(do_not_specialize={sizes!r})"
             wide = [f"    {n} = {n}.to(tl.int64)" for n in sizes] if self.tile.wide else []
         body = (
