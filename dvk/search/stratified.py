@@ -25,6 +25,8 @@ TRIES = 6
 """Draws per plan asked for: a small task has few."""
 WITH_ALGORITHMS = ("cpp", "triton")
 """Back ends whose algorithms have names."""
+WITH_NAMES = ("pointwise", "row", "column", "product")
+"""Families of kernels whose algorithms have names; windows and scans have few schedules."""
 
 
 def plans(problem: SearchProblem, count: int, seed: int) -> list[tuple[str, Candidate]]:
@@ -35,9 +37,13 @@ def plans(problem: SearchProblem, count: int, seed: int) -> list[tuple[str, Cand
     """
     planner, rng = Planner(problem), random.Random(seed)
     found: dict[str, tuple[str, Candidate]] = {}
+    seen: set[str] = set()
     for kind, plan in _ordered(planner, rng, count):
         if len(found) >= count:
             break
+        if (line := planner.text(plan)) in seen:
+            continue
+        seen.add(line)
         try:
             candidate = planner.candidate(plan, kind)
         except CannotCompose:
@@ -88,6 +94,6 @@ def _mixture(planner: Planner, default: Plan, rng: random.Random) -> Plan:
 def _options(planner: Planner, kernel: Kernel) -> list[list[Schedule]]:
     """Schedules by algorithm; one group where algorithms have no names."""
     backend, target = planner.problem.backend, planner.problem.target
-    if backend in WITH_ALGORITHMS:
+    if backend in WITH_ALGORITHMS and kernel.family in WITH_NAMES:
         return list(algorithms(kernel, backend, target).values())
     return [list(codegen(backend).schedules(kernel, target))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dvk.composer import Plan
@@ -110,3 +112,17 @@ def test_the_plans_of_a_task_come_back_from_their_text() -> None:
                 set(candidate.recipes),
             ), said
             assert again.id == candidate.id, said
+
+
+def test_windows_and_scans_are_among_measured_plans(tmp_path: Path) -> None:
+    path = tmp_path / "pooled.py"
+    path.write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return torch.max_pool2d(torch.softmax(x, -1), 2) + 1, torch.cumsum(x, -1) * 2\n\n\n"
+        "def get_inputs():\n    return [torch.randn(2, 3, 64, 64)]\n"
+    )
+    task = load(str(path), device="cpu")
+    found = plans(SearchProblem(task, trace(task), "triton", (), Config()), 24, seed=0)
+    kinds = {one["kind"] for _, made in found for one in made.schedule.values()}
+    assert len(found) > 6 and "window" in kinds and any("scan" in kind for kind in kinds)

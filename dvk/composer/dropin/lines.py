@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 import dvk
 from dvk.composer.dropin import replacing
+from dvk.composer.dropin.imports import modules_used
 from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
-from dvk.composer.dropin.source_file import HOOK, LINE, MODULES
+from dvk.composer.dropin.source_file import HOOK, LINE
 from dvk.composer.runtime import sources
 from dvk.records import Candidate, Task
 
@@ -80,8 +80,7 @@ def write(task: Task, line: Line) -> str:
         "dvk_tensors = (torch.Tensor,)\ndvk_kept, dvk_steps, dvk_memory, dvk_said = [], [0], set(), set()\n\n"
         f"{sources.text(sources.needed(hook + ending))}\n\n{hook}{ending}"
     )
-    words = set(re.findall(r"(?<![\w.])(\w+)\.", below))
-    plain = [name for name in MODULES if name in words]
+    plain = modules_used(below)
     imports = [f"import {', '.join(plain)}"] if plain else []
     if "TorchFunctionMode" in below:
         imports.append("from torch.overrides import TorchFunctionMode")

@@ -15,6 +15,8 @@ import tokenize
 from collections.abc import Iterator
 from functools import lru_cache
 
+from dvk.composer.runtime.words import words
+
 OWNER = "dvk_original"
 """Name of the original module or function in generated text."""
 NEW = "ModelNew"
@@ -67,13 +69,10 @@ def with_room(source: str, entry: str) -> str:
 
 def surrounding_text(source: str, entry: str, generated: str) -> tuple[str, str]:
     """The generated text above and below the file, whose `entry` it calls `OWNER`."""
-    theirs, words = (
-        _origins_in(source),
-        {entry} & set(dir(builtins)) | set(BINDABLE.findall(generated)),
-    )
+    theirs, used = (_origins_in(source), {entry} & set(dir(builtins)) | words(BINDABLE, generated))
     if (
-        entry not in words
-        and all(theirs[name] == {"torch"} == {name} for name in words & theirs.keys())
+        entry not in used
+        and all(theirs[name] == {"torch"} == {name} for name in used & theirs.keys())
         and "*" not in theirs
     ):
         # nearly all: thousands of training programs are assembled

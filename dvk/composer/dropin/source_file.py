@@ -23,6 +23,7 @@ from dvk.composer.dropin import operators, ranges, replacing, sharing, stepping
 from dvk.composer.dropin.facts import Fused, Held, facts, held_by, keyed
 from dvk.composer.dropin.facts import whom as told
 from dvk.composer.dropin.forward import held_name, parameter
+from dvk.composer.dropin.imports import modules_used
 from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
 from dvk.composer.dropin.results import Results
 from dvk.composer.ir import structures
@@ -31,30 +32,6 @@ from dvk.composer.ir.text import literal
 from dvk.composer.runtime import sources
 from dvk.records import Node, Task
 
-MODULES = (
-    "copyreg",
-    "ctypes",
-    "dis",
-    "functools",
-    "glob",
-    "hashlib",
-    "inspect",
-    "io",
-    "json",
-    "os",
-    "operator",
-    "pickle",
-    "shlex",
-    "shutil",
-    "subprocess",
-    "sys",
-    "tempfile",
-    "threading",
-    "types",
-    "warnings",
-    "weakref",
-)
-"""Modules that the guards of a drop-in may import."""
 LINE = "# " + "=" * 98
 
 
@@ -237,8 +214,7 @@ def _together(task: Task, title: str, parts: dict[str, str], generated: str) -> 
 
 def _imports(text: str) -> str:
     """The imports of the generated text below the original."""
-    words = set(re.findall(r"(?<![\w.])(\w+)\.", text))
-    plain = [name for name in MODULES if name in words]
+    plain = modules_used(text)
     return "\n".join([*([f"import {', '.join(plain)}"] if plain else []), "import torch"])
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from dvk.composer.runtime.words import words
+
 FILES = (
     "facts.py",
     "guards.py",
@@ -32,6 +34,7 @@ FILES = (
     "training.py",
 )
 PREFIX = "dvk_"
+NAMED = re.compile(r"\bdvk_\w+")
 BLOCKS = (ast.FunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)
 WIDTH = 120
 FOR_CHECKERS = re.compile(r"  # (noqa|type: ignore)\b[^#\n]*?( - .*)?(?=  #|$)", re.MULTILINE)
@@ -59,8 +62,8 @@ def text(names: Iterable[str]) -> str:
 
 def named(text: str) -> list[str]:
     """The functions and classes that a text names."""
-    words = set(re.findall(r"\bdvk_\w+", text))
-    return [name for name in texts() if name in words]
+    used = words(NAMED, text)
+    return [name for name in texts() if name in used]
 
 
 def needed(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from dvk.errors import DvkError, UsageError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.judge_spec import JudgeSpec
+from dvk.learn.spread import spread
 from dvk.pipelines import tracebacks
+from dvk.pipelines.measure.ahead import Ahead
 from dvk.pipelines.measure.merging import from_runs
 from dvk.pipelines.report.counted import WordCount
 from dvk.records import PROTOCOL, BackendName, Candidate, Device, Verdict
@@ -36,6 +39,8 @@ ROWS = "rows.jsonl"
 TABLE = "table.jsonl.gz"
 IN_FLIGHT = 2
 """Tasks open per worker: enough that one is always ready."""
+PLANNERS = 16
+"""Most processes that write plans."""
 PREPARED = 64
 """Tasks prepared together: few enough that the first is judged soon."""
 
@@ -159,27 +164,26 @@ def judged(
     """Measure the tasks; their rows are in the run's folder as each ends. A task that cannot be measured is left out, with a traceback."""
     workers = request.workers or num_workers(config, device)
     spec = JudgeSpec(contract=default_contract(device))
-    open_: dict[int, OpenTask] = {}
+    open_: list[OpenTask] = []
     rows: list[MeasuredTask] = []
-    queue: JudgeQueue[tuple[int, int]] = JudgeQueue(workers, config, spec=spec)
-    with WordCount("tasks", quiet=request.quiet) as shown, queue:
+    queue: JudgeQueue[tuple[OpenTask, int]] = JudgeQueue(workers, config, spec=spec)
+    ready = Ahead(prepared(files, request, run, config, device, backend), IN_FLIGHT * workers)
+    with WordCount("tasks", quiet=request.quiet) as shown, queue, ready:
         line = shown.add_task("measure", total=len(files), completed=0)
-        coming = enumerate(prepared(files, request, run, config, device, backend))
-        following = next(coming, None)
-        while following is not None or open_:
-            while following is not None and len(open_) < IN_FLIGHT * workers:
-                number, opened = following
-                following = next(coming, None)
+        while open_ or not ready.ended:
+            while len(open_) < IN_FLIGHT * workers and (taken := ready.take(wait=not open_)):
+                (opened,) = taken
                 if opened is None:
                     shown.advance(line)
                     continue
-                open_[number] = opened
+                open_.append(opened)
                 for place, (_, candidate) in enumerate(opened.asked):
-                    queue.submit((number, place), opened.subject.task, candidate)
-            for (number, place), verdict in queue.results(wait=True):
-                open_[number].verdicts[place] = verdict
-            for number in [n for n, one in open_.items() if one.ended]:
-                row = open_.pop(number).row()
+                    queue.submit((opened, place), opened.subject.task, candidate)
+            for (opened, place), verdict in queue.results(wait=True):
+                opened.verdicts[place] = verdict
+            for opened in [one for one in open_ if one.ended]:
+                open_.remove(opened)
+                row = opened.row()
                 run.append(ROWS, row)
                 rows.append(row)
                 shown.advance(line)
@@ -195,36 +199,50 @@ def prepared(
     backend: BackendName,
 ) -> Iterator[OpenTask | None]:
     """Tasks captured, with their plans; None for one that cannot be measured here."""
-    where = target.of_machine(device)
+    planned = partial(
+        with_plans, count=request.plans, config=config, where=target.of_machine(device)
+    )
+    for one, found in spread(
+        planned, captured(files, config, device, backend), min(PLANNERS, machine.num_cores())
+    ):
+        if isinstance(found, str):
+            tracebacks.keep(run, one.name, [found] if found else [])
+            yield None
+        else:
+            yield found
+
+
+def captured(
+    files: Sequence[TaskFile], config: Config, device: Device, backend: BackendName
+) -> Iterator[tuple[TaskFile, TaskContext | DvkError]]:
+    """Each file with what examining and capturing it found."""
     for first in range(0, len(files), PREPARED):
         some = files[first : first + PREPARED]
         found = prepare([one.path for one in some], device, backend, config, kept=True)
-        for one, subject in zip(some, found, strict=True):
-            asked = _plans(subject, request.plans, config, where)
-            if isinstance(asked, str):
-                tracebacks.keep(run, one.name, [asked] if asked else [])
-                yield None
-            else:
-                assert isinstance(subject, TaskContext), "it has plans"
-                yield OpenTask(one.groups, subject, asked)
+        yield from zip(some, found, strict=True)
 
 
-def _plans(
-    subject: TaskContext | DvkError, count: int, config: Config, where: target.Target
-) -> list[tuple[str, Candidate]] | str:
-    """The plans, or a traceback, which may be empty."""
+def with_plans(
+    given: tuple[TaskFile, TaskContext | DvkError],
+    *,
+    count: int,
+    config: Config,
+    where: target.Target,
+) -> tuple[TaskFile, OpenTask | str]:
+    """The file, and its task with plans, or a traceback, which may be empty."""
+    one, subject = given
     if isinstance(subject, DvkError) or subject.captured is None:
         error = subject if isinstance(subject, DvkError) else subject.cannot
-        return getattr(error, "traceback", "")
+        return one, getattr(error, "traceback", "")
     problem = SearchProblem(
         subject.task, subject.captured, subject.backend, (), config, target=where
     )
     try:
-        return plans(problem, count, config.seed)
+        return one, OpenTask(one.groups, subject, plans(problem, count, config.seed))
     except (DvkError, CannotCompose):
-        return ""
+        return one, ""
     except Exception as error:  # noqa: BLE001 - the fence: see dvk.crashes
-        return crashes.traceback_text(error)
+        return one, crashes.traceback_text(error)
 
 
 def summary(path: Path, rows: Sequence[MeasuredTask]) -> dict[str, Any]:
