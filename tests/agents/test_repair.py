@@ -181,6 +181,7 @@ def test_without_alternatives_or_a_place_there_is_nothing_to_try() -> None:
     ), "each is given out once"
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_most_unparsable_programs_of_nano_are_repaired() -> None:
     """Eight held-out tasks whose first Triton answer, of the nano that was measured, could not be read."""

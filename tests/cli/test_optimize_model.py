@@ -211,6 +211,7 @@ def told_whole(run: Path) -> None:
     assert all(turn.elapsed_s > 0 for trace in talks for turn in trace.turns)
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_a_killed_run_of_moves_goes_on_without_asking_again(tmp_path: Path) -> None:
     def move(after: str, kind: str) -> dict[str, str]:

@@ -171,6 +171,7 @@ def test_a_drop_in_has_the_call_and_no_copy_of_its_result() -> None:
         assert "scaled_dot_product_attention(" in text and compile(text, "best.py", "exec")
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_the_search_proposes_it_and_the_judge_finds_it_right(tmp_path: Path) -> None:
     (tmp_path / "attention.py").write_text(SOURCE)

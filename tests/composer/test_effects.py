@@ -182,6 +182,7 @@ def _memory(value: Any) -> int:
     return value.untyped_storage().data_ptr() if plain else 0
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_operators_that_share_memory_undeclared_are_listed() -> None:
     pytest.importorskip("expecttest")

@@ -36,6 +36,7 @@ def test_the_logarithm_of_whole_numbers_is_a_floating_point_one() -> None:
     torch.testing.assert_close(program.run(), program.eager())
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_third_rule() -> None:

@@ -102,6 +102,7 @@ def test_the_toolbox_compiles_slim_and_keeps_whole_builds(toolbox: Path, tmp_pat
     )
 
 
+@pytest.mark.hand
 @needs_ninja
 @pytest.mark.slow
 def test_what_needs_all_headers_gets_them(toolbox: Path, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def interpreted() -> dict[str, list[str]]:
     return {a["key"]: a["wrong"] for a in answers}
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # the child's own limit: the first one waits for all
 @pytest.mark.parametrize("name", CASES)

@@ -368,6 +368,7 @@ def test_it_says_the_same_there_and_learns(nodes: Any) -> None:
     assert not any(clusters.actor_under(node, "Writer") for node in nodes.worker_nodes)
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_eval_with_a_node_killed_in_mid_run(
     nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -415,6 +416,7 @@ def test_eval_with_a_node_killed_in_mid_run(
     assert said(there) == said(here)
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_training_with_a_node_killed_comes_to_the_same(
     nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
