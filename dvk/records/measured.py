@@ -15,6 +15,7 @@ from pydantic import Field
 
 from dvk.records.candidate import BackendName, Candidate
 from dvk.records.record import Record
+from dvk.records.skill_block import GraphFacts
 from dvk.records.task import Task
 from dvk.records.verdict import Verdict
 
@@ -65,6 +66,9 @@ class MeasuredTask(Record):
     )
     dvk: str = Field("", description="Version that composed the plans.")
     protocol: int = Field(0, description="Version of the judge's protocol.")
+    facts: GraphFacts | None = Field(
+        None, description="What conditions of skills are about; null in older tables."
+    )
     plans: tuple[MeasuredPlan, ...] = Field(description="The composer's default first.")
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from dvk.records.record import Record
+from dvk.records.skill_block import SkillBlock, parse_block, parse_change, parse_condition
 
 
 class Skill(Record):
@@ -20,6 +21,14 @@ class Skill(Record):
     recipe: str | None = Field(
         None, description="Name of the composer recipe that executes it, if there is one."
     )
+    when: str | None = Field(
+        None, description="Checkable condition of `do`: see `records.skill_block`."
+    )
+    do: str | None = Field(
+        None,
+        description="Change of the composer's plan that it advises, where `when` holds.",
+        validate_default=True,
+    )
     relations: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="refines / conflicts / combines → skill names."
     )
@@ -29,3 +38,22 @@ class Skill(Record):
     evidence: tuple[dict[str, Any], ...] = Field(
         (), description="Measured effects: task, machine, speedup with interval."
     )
+
+    @field_validator("when")
+    @classmethod
+    def _condition(cls, text: str | None) -> str | None:
+        return None if text is None else str(parse_condition(text))
+
+    @field_validator("do")
+    @classmethod
+    def _change(cls, text: str | None, info: ValidationInfo) -> str | None:
+        if "when" in info.data and (text is None) != (info.data["when"] is None):
+            raise ValueError("`when` and `do` belong together; give both or neither")
+        return None if text is None else str(parse_change(text))
+
+    @property
+    def block(self) -> SkillBlock | None:
+        """The condition and the change, parsed; None if it has only prose."""
+        if self.when is None or self.do is None:
+            return None
+        return parse_block(self.when, self.do)

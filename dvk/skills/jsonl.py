@@ -1,7 +1,8 @@
 """Skills as JSON lines, in the format of daVinci-kernel's skill libraries.
 
 A line is one object: `name`, `description`, `scope`, `tags`, `content`, in made libraries also
-`verify_speedup` or `source_uuid`. dvk's additions (`recipe`, `relations`) are ignored by its loader. Parsing is lenient: a bad
+`verify_speedup` or `source_uuid`. dvk's additions (`recipe`, `when`, `do`, `relations`) are
+ignored by its loader. Parsing is lenient: a bad
 line is reported and skipped, missing fields get defaults, of equal names the first wins, and names
 that only become equal when made snake_case get `_1`, `_2`, … as its own writer does.
 """
@@ -21,6 +22,8 @@ from dvk.records import Skill
 
 _CARRIED = ("verify_speedup", "source_uuid")
 """Keys of the reference that are kept in a skill's provenance and written out again."""
+
+_OPTIONAL = ("recipe", "when", "do")
 
 
 def read(path: Path) -> tuple[list[Skill], list[str]]:
@@ -67,8 +70,9 @@ def render(skills: Iterable[Skill]) -> Iterable[str]:
             "tags": list(skill.tags),
             "content": skill.body,
         }
-        if skill.recipe is not None:
-            record["recipe"] = skill.recipe
+        for key in _OPTIONAL:
+            if (value := getattr(skill, key)) is not None:
+                record[key] = value
         if skill.relations:
             record["relations"] = {kind: list(names) for kind, names in skill.relations.items()}
         record.update({key: skill.provenance[key] for key in _CARRIED if key in skill.provenance})
@@ -82,7 +86,7 @@ def _skill(record: dict[str, Any], name: str) -> Skill:
         scope=" ".join(_text(record, "scope", "").split()) or "general",
         tags=_tags(record.get("tags")),
         body=_text(record, "content"),
-        recipe=_text(record, "recipe", "") or None,
+        **{key: _text(record, key, "") or None for key in _OPTIONAL},
         relations=record.get("relations") or {},
         provenance={"source": "import", **{key: record[key] for key in _CARRIED if key in record}},
     )
@@ -130,7 +134,8 @@ def _free(name: str, taken: dict[str, Skill]) -> str:
 
 def _why(error: ValueError) -> str:
     if isinstance(error, ValidationError):
-        return f"bad {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}"
+        first = error.errors()[0]
+        return f"bad {first['loc'][0]}: {first['msg'].removeprefix('Value error, ')}"
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg}"
     return "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)

@@ -6,13 +6,15 @@
     scope: general
     tags: [softmax, reduction]
     recipe: online_softmax
+    when: does = softmax, row_length > 16384
+    do: kernels = looped online yes
     relations: {refines: [two_pass_softmax], combines: [vectorized_loads, cuda_graph_replay]}
     ---
 
     ## Motivation …
 
-The front matter is not YAML: a value is the rest of its line, lists are `[a, b]`, `recipe` and
-`relations` may be left out, and nothing is guessed. `render(parse(text)) == text` for text in this very
+The front matter is not YAML: a value is the rest of its line, lists are `[a, b]`, `recipe`, `when` and `do`
+(`records.skill_block`), and `relations` may be left out, and nothing is guessed. `render(parse(text)) == text` for text in this very
 form, and `parse(render(skill))` is `skill` except provenance and evidence, which Markdown does not carry.
 """
 
@@ -29,8 +31,8 @@ from dvk.records import Skill
 
 REQUIRED = ("Motivation", "Key Idea", "Example")
 """Sections that a body must have, as `## ` headings."""
-_KEYS = ("name", "description", "scope", "tags", "recipe", "relations")
-_OPTIONAL = ("recipe", "relations")
+_KEYS = ("name", "description", "scope", "tags", "recipe", "when", "do", "relations")
+_OPTIONAL = ("recipe", "when", "do", "relations")
 _RELATION = re.compile(r"(\w+): (\[[^\[\]]*\])(?:, |$)")
 _HINT = "the form is: `---`, name, description, scope, tags: [a, b], `---`, then ## Motivation, ## Key Idea, ## Example"
 
@@ -78,7 +80,8 @@ def parse(text: str, source: str = "skill", *, sections: bool = True) -> Skill:
         return Skill.model_validate({**values, "body": body})
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
-        raise _wrong(source, where.get(key, 1), f"bad {key}: {error.errors()[0]['msg']}") from None
+        why = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise _wrong(source, where.get(key, 1), f"bad {key}: {why}") from None
 
 
 def render(skill: Skill) -> str:
@@ -89,8 +92,9 @@ def render(skill: Skill) -> str:
     """
     lines = [f"{key}: {getattr(skill, key)}" for key in ("name", "description", "scope")]
     lines.append(f"tags: {_list(skill.tags)}")
-    if skill.recipe is not None:
-        lines.append(f"recipe: {skill.recipe}")
+    for key in ("recipe", "when", "do"):
+        if (value := getattr(skill, key)) is not None:
+            lines.append(f"{key}: {value}")
     if skill.relations:
         relations = ", ".join(f"{kind}: {_list(names)}" for kind, names in skill.relations.items())
         lines.append(f"relations: {{{relations}}}")

@@ -12,7 +12,7 @@ from dvk.records import Skill, content_hash
 from dvk.skills.terms import clean, identifiers
 
 _JSON = ("tags", "relations", "provenance", "evidence")
-_CONTENT = ("name", "description", "scope", "tags", "body", "recipe", "relations")
+_CONTENT = ("name", "description", "scope", "tags", "body", "recipe", "when", "do", "relations")
 """Fields that make a skill; provenance and evidence are about it."""
 
 LEARNED = "learned"
@@ -26,7 +26,9 @@ def to_row(skill: Skill) -> dict[str, Any]:
         row[field] = json.dumps(value, ensure_ascii=False) if field in _JSON else value
         if isinstance(row[field], str):
             row[field] = clean(row[field])
-    row["identifiers"] = clean(identifiers(skill.name, skill.description, *skill.tags, skill.body))
+    block = f"{skill.when or ''} {skill.do or ''}"
+    named = identifiers(skill.name, skill.description, *skill.tags, skill.body, block)
+    row["identifiers"] = clean(named)
     row["digest"] = digest(skill)
     row["updated_at"] = now()
     return row
@@ -54,6 +56,9 @@ def to_json(row: Mapping[str, Any]) -> dict[str, Any]:
 def digest(skill: Skill) -> str:
     """Hash of the skill's content, without its origin and effect, learned relations included."""
     content = skill.model_dump(mode="json", include=set(_CONTENT))
+    for key in ("when", "do"):  # skills without them keep their hash of earlier versions
+        if content[key] is None:
+            del content[key]
     content["relations"] = {kind: list(names) for kind, names in authored(skill).items()}
     return content_hash(json.dumps(content, sort_keys=True))
 

@@ -101,7 +101,13 @@ def m002_events(db: Database) -> None:
         db.execute(f"CREATE TRIGGER events_no_{deed.lower()} BEFORE {deed} ON events {refusal}")
 
 
-MIGRATIONS: tuple[Callable[[Database], None], ...] = (m001_skills, m002_events)
+def m003_blocks(db: Database) -> None:
+    """Checkable conditions and changes of plan (`records.skill_block`)."""
+    for column in ("when", "do"):
+        db.table("skills").add_column(column, str)
+
+
+MIGRATIONS: tuple[Callable[[Database], None], ...] = (m001_skills, m002_events, m003_blocks)
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:

@@ -47,6 +47,9 @@ def _wrong(skill: Skill, recipes: Collection[str]) -> list[str]:
     result = []
     if skill.recipe is not None and skill.recipe not in recipes:
         result.append(f"no recipe called {skill.recipe}")
+    if skill.block is not None:
+        unknown = [name for name in skill.block.do.recipes if name not in recipes]
+        result += [f"`do` names no recipe: {name}" for name in unknown]
     try:
         markdown.parse(markdown.render(skill))
     except LibraryError as error:

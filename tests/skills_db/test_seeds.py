@@ -113,7 +113,7 @@ def test_every_recipe_has_a_skill() -> None:
 def test_front_matter(seed: Seed) -> None:
     front = seed.front
     required = {"name", "description", "scope", "tags"}
-    assert required <= set(front) <= required | {"recipe", "relations"}
+    assert required <= set(front) <= required | {"recipe", "when", "do", "relations"}
     assert front["name"] == seed.path.stem
     assert re.fullmatch(r"[a-z0-9][a-z0-9_]*", front["name"])
     assert 20 <= len(front["description"]) <= 140

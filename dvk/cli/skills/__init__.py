@@ -70,6 +70,8 @@ def search(
                 "scope": hit.row["scope"],
                 "tags": list(hit.tags),
                 "recipe": hit.row["recipe"],
+                "when": hit.row["when"],
+                "do": hit.row["do"],
                 "snippet": hit.snippet,
             }
             for hit in hits
@@ -82,6 +84,8 @@ def search(
         table = Table("score", Column("skill", no_wrap=True), "what it says", show_lines=True)
         for hit in hits:
             says = Text(hit.description)
+            if hit.row["do"]:
+                says.append(f"\nwhen {hit.row['when']}: {hit.row['do']}", style="dim")
             if hit.snippet:
                 says.append("\n").append_text(_marked(hit.snippet))
             table.add_row(f"{hit.score:.3g}", Text(hit.name, style="bold"), says)
@@ -130,7 +134,7 @@ def list_command(
     with Library.open(library) as skills:
         found = skills.list(scope, tag)
     if as_json:
-        fields = {"name", "description", "scope", "tags", "recipe"}
+        fields = {"name", "description", "scope", "tags", "recipe", "when", "do"}
         print(
             json.dumps([skill.model_dump(mode="json", include=fields) for skill in found], indent=2)
         )
@@ -237,6 +241,8 @@ def _facts(skill: Skill) -> list[tuple[str, str]]:
         ("scope", skill.scope),
         ("tags", ", ".join(skill.tags)),
         ("recipe", skill.recipe or ""),
+        ("when", skill.when or ""),
+        ("do", skill.do or ""),
     ]
     learned = skill.provenance.get("learned", {})
     for kind, names in skill.relations.items():
