@@ -147,6 +147,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"compose"},
         {"plan_line"},
         {"plan_space"},
+        {"plan_change"},
         {"sized"},
         {""},
     ],

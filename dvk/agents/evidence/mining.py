@@ -121,7 +121,8 @@ def _conditions(
     """The condition after each added term, with the lower bound of its gain."""
     terms = list(_terms(rows, seen, least))
     holds = {term: _where(term, rows, seen) for term in terms}
-    inside, chosen = frozenset(range(len(seen))), ()
+    chosen: tuple[Term, ...] = ()
+    inside = frozenset(range(len(seen)))
     bound = _bound(seen, inside, least, sign)
     yield (), bound
     for _ in range(MOST_TERMS):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dvk.cli.help import HelpApp
-from dvk.cli.skills import tending
+from dvk.cli.skills import growing, tending
 from dvk.cli.skills.options import Json, LibraryPath, console
 from dvk.errors import UsageError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 app = HelpApp(help="Search and tend the library of kernel-writing knowledge.", no_args_is_help=True)
 app.add_typer(tending.app)
+app.add_typer(growing.app)
 
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace what exists under the same name.")

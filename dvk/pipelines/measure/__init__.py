@@ -15,9 +15,11 @@ from typing import Any
 
 import dvk
 from dvk import backends, crashes, machine, target
+from dvk.agents.evidence.facts import facts_of
 from dvk.agents.preparing import prepare
 from dvk.agents.task_context import TaskContext
 from dvk.composer import CannotCompose
+from dvk.composer.plan_space import PlanSpace
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.harness.placement import num_workers
@@ -89,7 +91,7 @@ class OpenTask:
             measured(candidate, self.verdicts[number], kind)
             for number, (kind, candidate) in enumerate(self.asked)
         )
-        return MeasuredTask(
+        row = MeasuredTask(
             task=self.subject.task.model_copy(update={"path": None}),
             backend=self.subject.backend,
             groups=self.groups,
@@ -97,6 +99,9 @@ class OpenTask:
             protocol=PROTOCOL,
             plans=found,
         )
+        assert self.subject.captured is not None, "it has plans"
+        space = PlanSpace(self.subject.task, self.subject.captured, self.subject.backend)
+        return row.model_copy(update={"facts": facts_of(row, space)})
 
 
 def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
