@@ -16,10 +16,10 @@ from dvk.composer.dropin import facts, forward, layouts, source_file
 from dvk.composer.fusion import matmul_rules
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
-from dvk.composer.fusion.matmul_rules import is_product, may_join
+from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
-from dvk.composer.ir.nodes import IRNode
+from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.lowering import convolution
@@ -110,6 +110,8 @@ def fuse_graph(
             graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32, first
         )
     strides = layouts.layouts(graph, prims)
+    fixed = {v.base for v in prims.values.values() if isinstance(v, View)} | output_bases(prims)
+    strides |= layouts.layouts_as_read(part, strides, fixed)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:
         if isinstance(step, FusionGroup):
@@ -120,6 +122,8 @@ def fuse_graph(
 def _may_merge(
     names: tuple[str, ...], first: FusionGroup, second: FusionGroup, value: IRNode
 ) -> bool:
+    if reads_memory(second, value):
+        return False
     if is_product(first) or is_product(second):
         return (
             not reads_elsewhere(first)

@@ -31,6 +31,8 @@ MEASURED = (
 """Recipes that may lose: tried against the best so far. The others always save work."""
 FIRST = ("channels_last",)
 """Recipes that are tried before the others, as they gain most where they apply."""
+WITH = {"own_convolution": ("channels_last",)}
+"""Recipes that pay only with others, and are tried with them."""
 MANY_CALLS = 24
 """Calls of kernels and libraries from which the host is taken to be the bottleneck: all structures are tried as CUDA graphs."""
 AS_IT_IS = "as it is"
@@ -115,7 +117,10 @@ class PlanSpace:
         measured = [r for r in self.order if r in MEASURED and r not in (*always, "cuda_graph")]
         measured.sort(key=lambda r: r not in FIRST)
         plans = [(Plan(always), title + ending)]
-        return plans + [(Plan((*always, r)), f"with {r}{ending}") for r in measured]
+        for recipe in measured:
+            both = (*(r for r in WITH.get(recipe, ()) if r in measured), recipe)
+            plans.append((Plan((*always, *both)), f"with {' and '.join(both)}{ending}"))
+        return plans
 
     def makes_many_calls(self, recipes: Sequence[str]) -> bool:
         """Whether calls are so many that only a CUDA graph shows what a recipe gains."""

@@ -68,10 +68,17 @@ class Recipe:
         return self.rewrite(graph, occasion.device) is not None
 
 
-def _family(name: str, condition: str, exact: bool = True) -> Recipe:
+def _family(
+    name: str, condition: str, exact: bool = True, devices: tuple[str, ...] = ("cpu", "cuda")
+) -> Recipe:
     """A kernel family in place of calls that torch computes well itself."""
     return Recipe(
-        name, condition, exact=exact, kind="fusion", needs=lambda occasion: name in occasion.owned
+        name,
+        condition,
+        devices=devices,
+        exact=exact,
+        kind="fusion",
+        needs=lambda occasion: name in occasion.owned,
     )
 
 
@@ -209,6 +216,11 @@ RECIPES: dict[str, Recipe] = {
         _family(
             "own_few_channels",
             "a convolution with at most four input channels a group, with its neighbours",
+        ),
+        _family(
+            "own_convolution",
+            "any other convolution: a matrix product of windows read in place (implicit GEMM), with what follows it",
+            devices=("cuda",),
         ),
         _family(
             "own_transposed",

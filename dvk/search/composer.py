@@ -128,15 +128,17 @@ def search(problem: SearchProblem) -> Proposals:
             for (plan, _), v in zip(structures[1:], verdicts[1:], strict=True)
             if (s := speedup_of(v)) and comparable(v, chosen)
         ]
-        helpful = [
-            plan.recipes[-1]
+        helpful = dict.fromkeys(
+            name
             for gain, plan, _ in sorted(gains, key=lambda g: -g[0])
             if gain > BETTER
-        ]
+            for name in plan.recipes
+            if name not in best.recipes
+        )
         if helpful:
             joint = Plan((*best.recipes, *helpful))
             _, best, chosen = max(gains, key=lambda g: g[0])
-            if len(helpful) > 1:
+            if set(joint.recipes) != set(best.recipes):
                 (verdict,) = yield [planner.candidate(joint, "with " + ", ".join(helpful))]
                 if speedup_of(verdict) > speedup_of(chosen) and comparable(verdict, chosen):
                     best, chosen = joint, verdict

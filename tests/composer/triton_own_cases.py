@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tests.composer.implicit_cases import IMPLICIT_CASES
 from tests.composer.triton_cases import HALF, Case, kinds, rand
 
 
@@ -342,6 +343,7 @@ OWN_CASES: dict[str, Case] = {
         lambda: [rand(24), rand(33, 20), rand(20, 24)],
         4e-6,
     ),
+    **IMPLICIT_CASES,
     # recurrent cells, taken apart
     "lstm_cell": Case(
         lambda x, h, c, *w: torch.lstm_cell(x, (h, c), *w),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+
 from dvk import aten
 from dvk.composer.codegen.analysis.centred import centred
-from dvk.composer.fusion.groups import Partition
-from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.fusion.groups import FusionGroup, Partition
+from dvk.composer.ir.affine import Affine, contiguous_strides, linearize
 from dvk.composer.ir.loops import READS, Kernel
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.lowering.whole_graph import PrimGraph
@@ -81,6 +84,50 @@ def layouts(graph: Graph, prims: PrimGraph) -> dict[IRNode, tuple[int, ...]]:
         ):
             result[value.base] = node.strides
     return result
+
+
+def layouts_as_read(
+    part: Partition, known: dict[IRNode, tuple[int, ...]], fixed: Collection[IRNode]
+) -> dict[IRNode, tuple[int, ...]]:
+    """Strides of values between kernels that are computed from a value in another than row-major memory: the same order.
+
+    Args:
+        known: strides of values that are not row-major.
+        fixed: values whose memory PyTorch, or a call of it, determines.
+    """
+    result: dict[IRNode, tuple[int, ...]] = {}
+    for group in part.groups:
+        guide = _guide(group, known)
+        for prim in group.members if guide is not None else ():
+            inside = all(user.kind in ("pw", "reduce", "scan") for user in part.users[prim])
+            if prim not in part.escapes or prim in fixed or not inside:
+                continue
+            index = group.index[prim]
+            if not frozenset().union(*(one.vars for one in index)) <= guide.vars:  # type: ignore[union-attr]
+                continue
+            steps = [
+                min((abs(guide.coef(v)) for v in one.vars), default=0)  # type: ignore[union-attr]
+                for one in index
+            ]
+            strides, step = [0] * len(steps), 1
+            for dim in sorted(range(len(steps)), key=lambda d: (steps[d], -d)):
+                strides[dim], step = step, step * prim.shape[dim]
+            if tuple(strides) != contiguous_strides(prim.shape):
+                result[prim] = tuple(strides)
+    return result
+
+
+def _guide(group: FusionGroup, known: dict[IRNode, tuple[int, ...]]) -> Affine | None:
+    """Where the group reads its largest operand, for the last time, if that is not row-major."""
+    most, guide = 0, None
+    for prim in group.members:
+        for position, operand in enumerate(prim.operands):
+            if isinstance(operand, View) and operand.base not in group.index:
+                index, strides = group.reads(prim, position), known.get(operand.base)
+                size = math.prod(operand.base.shape)
+                if index is not None and size >= most:
+                    most, guide = size, linearize(index, strides) if strides else None
+    return guide
 
 
 def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

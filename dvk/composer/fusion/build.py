@@ -277,6 +277,7 @@ def _order_and_coalesce(
     memory = [s.offset for s in stores] + [i.offset for i in instrs if i.op in READS]
     mapping: dict[Var, Affine] = {}
     ordered: list[list[Var]] = []
+    channels = _channels(group)
     for keep in (False, True):
         variables = [v for v in group.order if (v in group.reduced) is keep]
         scan = next((p for p in group.members if keep and p.kind == "scan"), None)
@@ -289,6 +290,7 @@ def _order_and_coalesce(
         guide = next((o for o in walks if all(v in o.vars for v in variables)), None)
         if guide is not None:
             variables.sort(key=lambda v: -abs(guide.coef(v)))
+        variables.sort(key=channels.__contains__)
         merged: list[Var] = []
         for var in variables:
             outer = merged[-1] if merged else None
@@ -303,6 +305,15 @@ def _order_and_coalesce(
                 merged.append(var)
         ordered.append(merged)
     return tuple(ordered[0]), tuple(ordered[1]), mapping
+
+
+def _channels(group: FusionGroup) -> frozenset[Var]:
+    """The channels that an implicit matmul sums over: for a block of them, the place in the window is one."""
+    for prim in group.members:
+        if prim.kind == "reduce" and prim.attrs.get("implicit"):
+            inner = group.inner[prim]
+            return inner[len(inner) - 1 - len(prim.attrs["contracted"])].vars
+    return frozenset()
 
 
 def _rewrite(instr: Instr, mapping: dict[Var, Affine]) -> Instr:

@@ -44,6 +44,17 @@ def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
     return reads <= FEW_READS or _cost(first) <= CHEAP_OPS
 
 
+def reads_memory(second: FusionGroup, value: IRNode) -> bool:
+    """`value` is an operand of an implicit matmul, which each place of its windows would compute again: it stays in memory."""
+    reads = any(
+        p.kind == "pw"
+        and p.attrs.get("implicit")
+        and any(isinstance(o, View) and o.base is value for o in p.operands)
+        for p in second.members
+    )
+    return reads and not (value.op == "bounded" and value.attrs.get("implicit"))
+
+
 def _cost(group: FusionGroup) -> int:
     return sum(PRIMITIVES[p.op].cost for p in group.members if p.kind == "pw")
 

@@ -49,6 +49,11 @@ class MatmulForm:
         return self.terms[0].dtypes[0]
 
     @property
+    def implicit(self) -> bool:
+        """The rows of one operand are windows, whose places come before the channels in k."""
+        return bool(self.terms[0].times.attrs.get("implicit"))
+
+    @property
     def tf32(self) -> bool:
         """The task permits TF32 products."""
         return bool(self.terms[0].times.attrs["tf32"])

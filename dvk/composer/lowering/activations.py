@@ -74,7 +74,9 @@ def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     def softplus(value: View) -> View:
         # max(x, 0) + log1p(exp(-|x|)) cannot overflow and equals log(1 + exp(x)).
         tail = low.pointwise(
-            "log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", value)))
+            "log1p",
+            low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", value))),
+            unit=True,
         )
         return low.pointwise("add", low.pointwise("max", value, 0.0), tail)
 
@@ -107,7 +109,9 @@ def log_sigmoid(low: Lowering, x: View) -> View:
     return low.pointwise(
         "sub",
         low.pointwise("min", x, 0.0),
-        low.pointwise("log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", x)))),
+        low.pointwise(
+            "log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", x))), unit=True
+        ),
     )
 
 

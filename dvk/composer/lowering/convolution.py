@@ -1,9 +1,10 @@
 """Lowering rules for convolutions: windows of the input, multiplied by the weight and summed over channels and places.
 
 A window is the affine view of `windows`, so the prologue of a convolution is read through its bounds, and the epilogue reads the sum once
-per element. Three families, each behind a separate recipe: depthwise (one input channel per group, whose few multiplications per output are
-memory bound: a `window` kernel), pointwise (a matmul over channels) and few input channels (a matmul over channels and places).
-Convolutions of many channels over more than one place stay with the library.
+per element. Families, each behind a separate recipe: depthwise (one input channel per group, whose few multiplications per output are
+memory bound: a `window` kernel), pointwise (a matmul over channels) and few input channels (a matmul over channels and places). On GPUs a
+fourth covers the others: a matmul whose rows are read through the windows (`implicit`), place by place, with the channels innermost. Its
+input is read from memory as it is, since what every place recomputed would be slower than reading it.
 
 fp16 and bf16 are multiplied exactly and summed in float32; float32 is multiplied in TF32 only if the task declares that class. Padding is
 zeros that are multiplied: a non-finite weight gives NaN at an edge, where torch mostly skips the place. On CPUs the drop-in checks the
@@ -24,14 +25,15 @@ from dvk.composer.lowering.pointwise import finish
 from dvk.composer.lowering.pooling import PoolingWindow, per_dim, windows
 from dvk.records import Node
 
-DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED = (
+DEPTHWISE, POINTWISE, DIRECT, IMPLICIT, TRANSPOSED = (
     "own_depthwise",
     "own_pointwise",
     "own_few_channels",
+    "own_convolution",
     "own_transposed",
 )
 TRANSPOSED_FINITE = "own_transposed_finite"
-PRODUCTS = (matmul.RECIPE, DEPTHWISE, POINTWISE, DIRECT, TRANSPOSED, TRANSPOSED_FINITE)
+PRODUCTS = (matmul.RECIPE, DEPTHWISE, POINTWISE, DIRECT, IMPLICIT, TRANSPOSED, TRANSPOSED_FINITE)
 """Recipes whose kernels multiply and sum at once, or not at all."""
 OPERATORS = ("conv1d", "conv2d", "conv3d")
 FEW_CHANNELS = 4
@@ -101,7 +103,10 @@ def lowered(low: Lowering, conv: Convolution, **marks: Any) -> View:
     many = conv.x.shape[: -1 - count]
     places, sizes = tuple(w.count for w in conv.over), tuple(w.size for w in conv.over)
     outputs = conv.weight.shape[0] // groups
-    view = windows(low, conv.x, conv.over, 0.0)
+    implicit = bool(marks.get("implicit"))
+    if implicit and conv.x.base.kind == "pw":
+        low.kept_whole.add(conv.x.base)
+    view = windows(low, conv.x, conv.over, 0.0, implicit)
     # [N, groups·c, *places, *window] → [N, groups, 1, *places, c, *window]
     parted = (*many, groups, conv.channels, *places, *sizes)
     view = view.then("reshape", parted, parted)
@@ -162,4 +167,9 @@ _rule(
     DIRECT,
     lambda conv: conv.channels <= FEW_CHANNELS and not conv.is_depthwise and not conv.is_pointwise,
     _product,
+)
+_rule(
+    IMPLICIT,
+    lambda conv: conv.channels > FEW_CHANNELS and not conv.is_depthwise and not conv.is_pointwise,
+    lambda low, conv: {**_product(low, conv), "implicit": True},
 )

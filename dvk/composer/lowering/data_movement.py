@@ -33,7 +33,9 @@ def concatenate(low: Lowering, parts: Sequence[View], dim: int) -> View:
     """Concatenate parts of one type along `dim`."""
     total = sum(part.shape[dim] for part in parts)
     whole = (*parts[0].shape[:dim], total, *parts[0].shape[dim + 1 :])
-    place, end, value = place_of(low, dim, whole), total, None
+    # Along the other dimensions the place is broadcast: a window of a whole index would be read from memory.
+    place = place_of(low, dim, tuple(n if d == dim else 1 for d, n in enumerate(whole)))
+    end, value = total, None
     for part in reversed(parts):
         ahead, behind = [0] * len(whole), [0] * len(whole)
         start = end - part.shape[dim]

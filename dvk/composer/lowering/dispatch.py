@@ -40,6 +40,9 @@ CODEGEN_RULES: dict[str, dict[str, Rule]] = {}
 """Operators lowered only when their recipe is enabled: packet name → rule by recipe."""
 
 
+COARSE = ("log1p", "expm1", "tanh")
+"""Operations whose full precision costs more than a result in fp16 or bf16 takes to be written; back ends may compute fewer digits.
+`unit` marks a `log1p` whose operand is between 0 and 1."""
 FINITE = "finite"
 """A step that checks a weight and runs the original if an element is not finite."""
 
@@ -85,6 +88,8 @@ class Lowering:
     """The target device: PyTorch's kernels differ between devices for special values."""
     tf32: bool = False
     """Matmuls of float32 may use TF32: the task declares that class."""
+    coarse: bool = False
+    """The operator that is lowered rounds its result to fp16 or bf16."""
     kept_whole: set[IRNode] = field(default_factory=set)
     """Computed values of which no slice is recomputed: it would cost more than reading it."""
     pieces: dict[View, View] = field(default_factory=dict)
@@ -109,6 +114,8 @@ class Lowering:
             attrs.pop("shape") if "shape" in attrs else broadcast_shapes(*(v.shape for v in views))
         )
         compute = compute or _compute_type([v.dtype for v in views])
+        if self.coarse and op in COARSE:
+            attrs["coarse"] = True
         result = dtype or ("bool" if op in PREDICATES else compute)
         _check(shape, result, views)
         prim = IRNode("pw", op, shape, result, operands, {"compute": compute, **attrs})
@@ -282,6 +289,7 @@ class Lowering:
         """Apply a rule to an operator; None if it declines, fails on these operands, or makes another kind of tensor."""
         if known is None:
             return None
+        self.coarse = node.dtype in HALVES
         try:
             made = known(
                 self,

@@ -312,7 +312,7 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
         )
     gap = low.pointwise("sub", x, other)
     tail = low.pointwise(
-        "log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", gap)))
+        "log1p", low.pointwise("exp", low.pointwise("neg", low.pointwise("abs", gap))), unit=True
     )
     peak = low.pointwise("max", x, other)
     # Equal infinities have no gap.

@@ -59,9 +59,18 @@ class PoolingWindow:
 
 
 def bounded(
-    low: Lowering, x: View, ahead: Sequence[int], behind: Sequence[int], fill: float
+    low: Lowering,
+    x: View,
+    ahead: Sequence[int],
+    behind: Sequence[int],
+    fill: float,
+    implicit: bool = False,
 ) -> View:
-    """`x` padded with the given numbers of elements of value `fill` before and after each dimension."""
+    """`x` padded with the given numbers of elements of value `fill` before and after each dimension.
+
+    Args:
+        implicit: it is read by an implicit matmul, and reads memory itself.
+    """
     shape = tuple(a + size + b for a, size, b in zip(ahead, x.shape, behind, strict=True))
     if shape == x.shape:
         return x
@@ -76,18 +85,25 @@ def bounded(
         compute=register_type(x.dtype),
         steps=(step,),
         fill=rounded(fill, x.dtype),
+        **({"implicit": True} if implicit else {}),
     )
 
 
-def windows(low: Lowering, x: View, over: Sequence[PoolingWindow], fill: float) -> View:
-    """The windows of `x`, their elements as new last dimensions; outside of `x` the value is `fill`."""
+def windows(
+    low: Lowering, x: View, over: Sequence[PoolingWindow], fill: float, implicit: bool = False
+) -> View:
+    """The windows of `x`, their elements as new last dimensions; outside of `x` the value is `fill`.
+
+    Args:
+        implicit: see `bounded`.
+    """
     overlap = math.prod(max(w.size / w.stride, 1.0) for w in over)
     if overlap > 1 and x.base.kind == "pw" and _operations(x.base) * (overlap - 1) > MAX_REPEATED:
         low.kept_whole.add(x.base)
     ahead, behind = [0] * len(x.shape), [0] * len(x.shape)
     for w in over:
         ahead[w.dim], behind[w.dim] = w.ahead, w.behind
-    x = bounded(low, x, ahead, behind, fill)
+    x = bounded(low, x, ahead, behind, fill, implicit)
     after = list(x.shape)
     for w in over:
         after[w.dim] = w.count

@@ -193,4 +193,7 @@ def needs_int64(kernel: Kernel) -> bool:
     ]
     spans += [(0, kernel.inputs[i.buffer].last) for i in kernel.instrs if i.op == "gather"]
     reach = max((max(abs(lo), abs(hi)) for lo, hi in spans), default=0)
-    return max(reach, kernel.num_rows * kernel.row_length) >= INT32 - (1 << 16)
+    # The tiles of a matmul and of windows have separate indices for rows, columns and terms, which are never multiplied.
+    apart = kernel.family in ("product", "window")
+    most = max(kernel.num_rows, kernel.row_length) if apart else kernel.num_rows * kernel.row_length
+    return max(reach, most) >= INT32 - (1 << 16)

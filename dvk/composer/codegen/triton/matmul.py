@@ -8,19 +8,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dvk.composer.codegen.analysis.tiles import TileAxis
+from dvk.composer.codegen.analysis.tiles import INT32, TileAxis
+from dvk.composer.codegen.triton.matmul_schedule import MIN_DOT, channels_of, padded_channels
 from dvk.composer.codegen.triton.matmul_sums import MatmulPartials, behind, finish, open_loop
 from dvk.composer.codegen.triton.scalar import TYPES, cast
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Var
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Instr, Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, MatmulTerm, form_of
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSkinny
 from dvk.composer.ir.symint import leaves_rest, power
 
 MatmulSchedule = TritonProduct | TritonSkinny
-MIN_DOT = 16
-"""Shortest side of a tile that `tl.dot` accepts."""
 
 
 class OperandTile(TritonWriter):
@@ -38,9 +38,9 @@ class OperandTile(TritonWriter):
         """A load that is used unconverted: matrix units take fp16 and bf16 operands."""
 
     def load(self, instr: Instr, policy: str = "") -> str:
-        if instr.id != self.raw or instr.bounds:
+        if instr.id != self.raw or instr.fill:
             return super().load(instr, policy)
-        where, mask = self.access(f"a{instr.buffer}", instr.offset)
+        where, mask = self.guarded(instr)
         return f"tl.load({where}{f', {mask}, 0.0' if mask else ''})"
 
 
@@ -54,6 +54,8 @@ def functions(
     if schedule.splits > 1:
         slots = {t.reduce.id: n for n, t in enumerate(form.terms)}
         partials = MatmulPartials(kernel, schedule.splits, slots, form.terms[0].reduce.type)
+        if max(partials.buffers.values()) >= INT32:
+            raise CannotCompose("the slices of a matrix product have too many elements")
     if isinstance(schedule, TritonProduct):
         first = _tiled(kernel, form, schedule, partials)
     else:
@@ -165,9 +167,20 @@ class _Sums:
     given: set[int] = field(default_factory=set)
     """Row-level values that are already declared."""
 
+    @property
+    def channels(self) -> int:
+        """Elements of k per place of a window, padded to whole blocks, if blocks keep to a place; 0 if k is one flat index.
+
+        For a block at one place, the place is a scalar, and the edges of the input are compared once per row of the tile.
+        """
+        channels = channels_of(self.writer.k, self.form)
+        return padded_channels(channels, self.depth) if channels else 0
+
     def run(self, piece: str, splits: int, stages: int) -> None:
         """Declare `acc…`, the sums of a tile over a slice of k."""
         tile, length = self.writer.tile, self.writer.k.row_length
+        if self.channels:
+            length = length // self._reduced()[-1].size * self.channels
         shape = f"[{self.y.block}, {self.x.block}]"
         for term in self.form.terms:
             tile.put(f"acc{term.reduce.id} = tl.zeros({shape}, {TYPES[term.reduce.type]})")
@@ -185,16 +198,16 @@ class _Sums:
             ([t.right for t in self.form.terms], False),
         ]
 
+    def _reduced(self) -> tuple[Var, ...]:
+        return tuple(v for v in self.writer.k.reduced if v.size > 1)
+
     def _axes(self, up: bool) -> list[TileAxis]:
         """Axes of an operand's tile."""
-        reduced = tuple(v for v in self.writer.k.reduced if v.size > 1)
-        row = TileAxis(
-            "ra" if up else "rb",
-            reduced,
-            self.depth,
-            leaves_rest(self.writer.k.row_length, self.depth),
-        )
-        z = [a for a in self.writer.tile.axes if a.name == "z"]
+        reduced, z = self._reduced(), [a for a in self.writer.tile.axes if a.name == "z"]
+        if self.channels:
+            z, reduced = [*z, TileAxis("place", reduced[:-1])], reduced[-1:]
+        rest = leaves_rest(math.prod(v.size for v in reduced), self.depth)
+        row = TileAxis("ra" if up else "rb", reduced, self.depth, rest)
         return [*z, self.y, row] if up else [*z, row, self.x]
 
     def _before(self, operands: list[Instr], up: bool) -> None:
@@ -207,6 +220,10 @@ class _Sums:
 
     def _step(self, base: str) -> None:
         names: dict[tuple[int, bool], str] = {}
+        if self.channels:
+            self.writer.tile.put(f"place = {base} // {self.channels}")
+            self.writer.tile.put(f"channel = {base} % {self.channels}")
+            base = "channel"
         for operands, up in self._operands():
             axes = self._axes(up)
             defined = False
@@ -228,7 +245,7 @@ class _Sums:
             side.emit(needed)
         name, tile = f"{'p' if up else 'q'}{instr.id}", side.tile
         row = next(a for a in tile.axes if a.name in ("ra", "rb"))
-        raw = side.raw == instr.id and not instr.bounds
+        raw = side.raw == instr.id and not instr.fill
         value = f"v{instr.id}"
         full = {a.name for a in side.axes_of(instr.id)} == {a.name for a in tile.vectors}
         if row.masked and not (raw and instr.vars & set(row.vars)):

@@ -12,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from dvk.composer.codegen.analysis.tiles import INT32
 from dvk.composer.ir.loops import Kernel
-from dvk.composer.ir.matmul_form import form_of
+from dvk.composer.ir.matmul_form import MatmulForm, form_of
 from dvk.composer.ir.nodes import BYTES
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSchedule, TritonSkinny
@@ -28,6 +29,10 @@ MAX_SHORT = 16
 """Maximum rows or columns that `skinny` unrolls."""
 MAX_SUMS = 1 << 14
 """Sums that the registers of four warps hold: 128 per thread."""
+MIN_DOT = 16
+"""Shortest side of a tile that `tl.dot` accepts."""
+WASTE = 1.25
+"""Most elements of padded channels per element."""
 MAX_TILES = 7
 """Number of different tiles among the alternatives."""
 MAX_OPTIONS = 10
@@ -96,6 +101,14 @@ TILES = {
     "float64": ((32, 32, 16, 4, 2), (16, 16, 16, 4, 2)),
 }
 """Class → rows, columns, depth, warps, stages."""
+TALL = {
+    "half": ((256, 128, 64, 8, 3), (256, 64, 64, 8, 3), (128, 32, 64, 4, 4)),
+    "tf32": ((256, 128, 32, 8, 3), (256, 64, 32, 8, 3), (128, 32, 32, 4, 4)),
+    "tf32x3": ((128, 32, 32, 4, 3),),
+    "float32": ((128, 32, 16, 4, 3),),
+    "float64": (),
+}
+"""Further tiles for convolutions, which have many more pixels than channels; pixels are rows or columns."""
 SPLITS = (1, 2, 4, 8, 16, 32)
 EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "tf32x3": 4096.0, "float32": 1024.0, "float64": 256.0}
 """Elements of a tile at which half of a multiprocessor's rate is reached."""
@@ -117,6 +130,8 @@ class MatmulWork:
     """Bytes of an operand's element."""
     num_bytes: float
     gpu: Gpu
+    channels: int = 0
+    """Elements of k for each place of a convolution's windows; 0 if k is flat."""
 
 
 def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
@@ -203,6 +218,7 @@ def _work(kernel: Kernel, gpu: Gpu) -> MatmulWork:
         BYTES[dtype],
         float(int(kernel.num_bytes)),
         gpu,
+        int(channels_of(kernel, form)),
     )
 
 
@@ -218,7 +234,7 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
     if min(ups, sides) == 1 and work.sums <= MAX_SHORT:
         return  # a matrix times a vector: matrix units would multiply copies
     classes = ("tf32x3", "float32") if work.kind == "float32" else (work.kind,)
-    tiles = [(kind, *tile) for kind in classes for tile in TILES[kind]]
+    tiles = [(kind, *tile) for kind in classes for tile in _shapes(work, kind)]
     for (kind, rows, columns, depth, warps, stages), splits in itertools.product(tiles, SPLITS):
         too_tall = rows > 16 and rows >= 2 * power(ups)
         too_wide = columns > 32 and columns >= 2 * power(sides)
@@ -226,6 +242,7 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
         buffers = (rows + columns) * depth * work.width * stages
         too_large = buffers > work.gpu.shared_bytes_per_block
         short = splits > 1 and work.depth < 4 * splits * depth
+        short |= splits > 1 and splits * math.prod(work.sizes) * work.sums >= INT32
         if not (too_tall or too_wide or many or too_large or short):
             yield TritonProduct(
                 rows=rows,
@@ -240,6 +257,39 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
             )
 
 
+def _shapes(work: MatmulWork, kind: str) -> list[tuple[int, int, int, int, int]]:
+    """Rows, columns, depth, warps and stages of tiles; a convolution's blocks of k that keep to one place before longer ones."""
+    if not work.channels:
+        return [*TILES[kind]]
+    pixels_first = work.sizes[1] >= work.sizes[2]
+    found = []
+    for rows, columns, depth, warps, stages in (*TILES[kind], *TALL[kind]):
+        if not pixels_first and (rows, columns, depth, warps, stages) in TALL[kind]:
+            rows, columns = columns, rows
+        for length in dict.fromkeys((whole_depth(depth, work.channels), depth)):
+            # As many bytes are in flight.
+            found.append((rows, columns, length, warps, min(stages * depth // length, 6)))
+    return found
+
+
+def channels_of(kernel: Kernel, form: MatmulForm) -> int:
+    """Elements of k for each place of an implicit matmul's windows; 0 for other matmuls."""
+    live = [v for v in kernel.reduced if v.size > 1]
+    return live[-1].size if form.implicit and len(live) > 1 else 0
+
+
+def padded_channels(channels: int, depth: int) -> int:
+    """Channels rounded up to whole blocks; 0 if too many would be padding, and blocks go across places."""
+    padded = -(-channels // depth) * depth
+    return padded if padded <= WASTE * channels else 0
+
+
+def whole_depth(depth: int, channels: int) -> int:
+    """The depth, or the largest part of it whose blocks keep to one place; the depth if there is none."""
+    parts = (depth, depth // 2, depth // 4)
+    return next((d for d in parts if d >= MIN_DOT and padded_channels(channels, d)), depth)
+
+
 def _skinny(work: MatmulWork) -> Iterator[TritonSkinny]:
     _, ups, sides = work.sizes
     short, long = min(ups, sides), max(ups, sides)
@@ -251,7 +301,8 @@ def _skinny(work: MatmulWork) -> Iterator[TritonSkinny]:
         fits = block * depth * power(short * work.sums) <= MAX_SUMS and block <= max(
             power(long), 16
         )
-        if fits and (splits == 1 or work.depth >= 2 * splits * depth):
+        small = splits * math.prod(work.sizes) * work.sums < INT32
+        if fits and (splits == 1 or (small and work.depth >= 2 * splits * depth)):
             depth = min(depth, max(power(work.depth), 2))
             yield TritonSkinny(block=block, depth=depth, warps=4, stages=2, splits=splits)
 

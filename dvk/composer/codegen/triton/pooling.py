@@ -23,6 +23,8 @@ from dvk.target import Gpu
 
 MAX_UNROLLED = 32
 """Maximum window positions to unroll: more are slow to compile."""
+MANY = 1 << 14
+"""Outputs for each multiprocessor from which programs are large."""
 MIN_TILE = 32
 """Contiguous outputs that fill a run of a tile."""
 
@@ -48,6 +50,12 @@ def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
             TritonWindowTile(yblock=y, xblock=x, unroll=unroll, warps=max(y * x // 64, 1))
             for y in (max(block // x, 1), max(2 * block // x, 1))
         ]
+        if total >= MANY * gpu.sms:
+            # Windows share the elements that they have in common in the L1 cache of one program.
+            result[:0] = [
+                TritonWindowTile(yblock=max(n // x, 1), xblock=x, unroll=unroll, warps=warps)
+                for n, warps in ((1024, 4), (2048, 8))
+            ]
     if 16 <= kernel.row_length:
         x = max(512 // power(kernel.row_length), 1)
         result.append(TritonPersistent(xblock=x, warps=4))

@@ -61,6 +61,30 @@ def dvk_log1p(x):
     y = tl.where(u == 1.0, x, y)
     return tl.where(u == float("inf"), u, y)
 """,
+    "dvk_log1p_unit_half": """\
+@triton.jit
+def dvk_log1p_unit_half(x):
+    # Within 2^-16 between 0 and 1, for results that are rounded to fp16 or bf16.
+    p = -0.02386899 * x + 0.10122187
+    p = p * x - 0.21004832
+    p = p * x + 0.32520655
+    p = p * x - 0.49936135
+    return x * (p * x + 0.9999916)
+""",
+    "dvk_expm1_half": """\
+@triton.jit
+def dvk_expm1_half(x):
+    # Within 2^-15, for results that are rounded to fp16 or bf16.
+    return tl.where(tl.abs(x) < 0.03125, x + x * x * (0.5 + x * 0.16666667), tl.exp(x) - 1.0)
+""",
+    "dvk_tanh_half": """\
+@triton.jit
+def dvk_tanh_half(x):
+    # Within 2^-15, for results that are rounded to fp16 or bf16.
+    a = tl.abs(x)
+    y = tl.where(a < 0.0625, a - a * a * a * 0.33333333, 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0))
+    return tl.where(x < 0.0, -y, y)
+""",
     "dvk_expm1": """\
 @triton.jit
 def dvk_expm1(x):
@@ -181,6 +205,15 @@ def helper(name: str, type_: str) -> str:
     return double if type_ == "float64" and double in HELPERS else name
 
 
+def _variant(instr: Instr, name: str) -> str:
+    """The helper that an instruction calls: a shorter one if its operator rounds to fp16 or bf16."""
+    marks = instr.prim.attrs if instr.prim is not None else {}
+    half = f"{name}{'_unit' if marks.get('unit') else ''}_half"
+    if marks.get("coarse") and half in HELPERS and instr.compute == "float32":
+        return half
+    return helper(name, instr.compute)
+
+
 def scan_joiner(scan: Instr) -> str:
     """The helper function that combines two values of a running maximum."""
     return "dvk_larger" if scan.type in FLOAT else "dvk_larger_int"
@@ -192,7 +225,7 @@ def helpers_of(kernel: Kernel) -> set[str]:
     for instr in kernel.instrs:
         name = called(instr.op)
         if name.startswith("dvk_"):
-            result.add(helper(name, instr.compute))
+            result.add(_variant(instr, name))
         elif (
             instr.op in ("reduce_max", "reduce_min")
             and instr.type in FLOAT
@@ -279,7 +312,7 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     form = PRIMITIVES[op].text("triton", kind)
     assert form, op
     if name := called(op):
-        form = form.replace(name, helper(name, kind))
+        form = form.replace(name, _variant(instr, name))
     return form.format(*args, T=TYPES[kind]), result
 
 

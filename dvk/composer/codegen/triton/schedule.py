@@ -34,6 +34,8 @@ NARROW = 16
 """Minimum extent of a variable that gets a separate tile axis."""
 SMALL = 1 << 22
 """Elements that the default GPU processes in about the time of a launch; below, the number of launches decides."""
+MIN_CROSSED = 8
+"""Minimum extent of both dimensions of a tile that turns windows into another layout: 32 bytes, one sector of memory."""
 MAX_OPTIONS = 12
 
 
@@ -58,6 +60,8 @@ def schedules(kernel: Kernel, target: Target = DEFAULT) -> list[TritonSchedule]:
         found = _pointwise(kernel, gpu)
     elif kernel.family in SCHEDULES_BY_FAMILY:
         found = SCHEDULES_BY_FAMILY[kernel.family](kernel, gpu)
+        if kernel.family == "window" and (across := crossing(kernel)) is not None:
+            found = [*_crossed_windows(kernel, across), *found]
     elif kernel.family == "row":
         found = _row(kernel, gpu)
     else:
@@ -81,9 +85,11 @@ def axes(kernel: Kernel, schedule: TritonSchedule) -> list[TileAxis]:
     if isinstance(schedule, TritonWindow):
         return [_axis("x", rows, schedule.block), TileAxis("r", reduced)]
     if isinstance(schedule, TritonWindowTile):
+        outer, middle, inner = _tile_variables(kernel)
         return [
-            _axis("y", rows[:-1], schedule.yblock),
-            _axis("x", rows[-1:], schedule.xblock),
+            *_scalar(outer),
+            _axis("y", middle, schedule.yblock),
+            _axis("x", inner, schedule.xblock),
             TileAxis("r", reduced),
         ]
     if isinstance(schedule, TritonFlat | TritonStride):
@@ -130,11 +136,12 @@ def _scalar(variables: tuple[Var, ...]) -> list[TileAxis]:
     return [TileAxis("z", variables)] if variables else []
 
 
-def _fastest(offset: Affine) -> Var | None:
-    return min(offset.terms, key=lambda t: abs(t[1]))[0] if offset.terms else None
+def _fastest(offset: Affine, among: list[Var]) -> Var | None:
+    found = [(abs(step), var) for var, step in offset.terms if var in among]
+    return min(found, key=lambda term: term[0])[1] if found else None
 
 
-def _crossing(kernel: Kernel) -> Var | None:
+def crossing(kernel: Kernel) -> Var | None:
     """The variable that is fastest in some full-size input, if it differs from the fastest one of the outputs."""
     rows = [v for v in kernel.rows if v.size > 1]
     if len(rows) < 2:
@@ -142,7 +149,7 @@ def _crossing(kernel: Kernel) -> Var | None:
     offsets = [i.offset for i in kernel.instrs if i.op in READS] + [s.offset for s in kernel.stores]
     total = math.prod(v.size for v in rows)
     for offset in offsets:
-        lead = _fastest(offset)
+        lead = _fastest(offset, rows)
         if (
             lead is not None
             and lead is not rows[-1]
@@ -154,10 +161,20 @@ def _crossing(kernel: Kernel) -> Var | None:
 
 def _tile_variables(kernel: Kernel) -> tuple[tuple[Var, ...], tuple[Var, ...], tuple[Var, ...]]:
     rows = tuple(v for v in kernel.rows if v.size > 1)
-    crossing = _crossing(kernel)
-    if crossing is None:
+    across = crossing(kernel)
+    if across is None:
         return (), rows[:-1], rows[-1:]
-    return tuple(v for v in rows[:-1] if v is not crossing), (crossing,), rows[-1:]
+    return tuple(v for v in rows[:-1] if v is not across), (across,), rows[-1:]
+
+
+def _crossed_windows(kernel: Kernel, across: Var) -> list[TritonSchedule]:
+    """Tiles over both fastest dimensions, for windows that are read in one layout and whose results are written in another."""
+    lane = kernel.rows[-1].size if kernel.rows[-1].size > 1 else 1
+    if min(across.size, lane) < MIN_CROSSED:
+        return []
+    unroll = kernel.row_length <= pooling.MAX_UNROLLED
+    shapes = ((32, 32, 4), (16, 64, 4), (32, 64, 8), (32, 16, 4))
+    return [TritonWindowTile(yblock=y, xblock=x, unroll=unroll, warps=w) for y, x, w in shapes]
 
 
 # ------------------------------------------------------------------ pointwise
@@ -179,11 +196,11 @@ def _pointwise(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     if widest < 4 and any(i.op in GPU_COSTLY for i in kernel.instrs):
         # Arithmetic, not memory, is the limit: more independent elements per thread hide its latency.
         flat = [_flat(2 * block, 4), _flat(2 * block), *flat[:2]]
-    crossing = _crossing(kernel)
-    if crossing is not None:
+    across = crossing(kernel)
+    if across is not None:
         shapes = ((64, 64, 8), (32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 16, 4), (16, 64, 4))
         tiles = [_tile(y, x, warps) for y, x, warps in shapes]
-        short = min(crossing.size, rows[-1].size) < NARROW
+        short = min(across.size, rows[-1].size) < NARROW
         return [*flat[:2], *tiles, *flat[2:]] if short else [*tiles, *flat]
     divides = len(rows) > 1
     if divides and rows[-1].size >= 64:

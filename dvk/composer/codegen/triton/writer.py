@@ -169,7 +169,8 @@ class TritonWriter:
         )
         return where, self.tile.mask(self.tile.reaching(offset.vars))
 
-    def load(self, instr: Instr, policy: str = "") -> str:
+    def guarded(self, instr: Instr) -> tuple[str, str]:
+        """Pointer text and mask text of a load within its bounds."""
         where, mask = self.access(f"a{instr.buffer}", instr.offset)
         if instr.bounds:
             mask = " & ".join([*([mask] if mask else []), self.inside(instr)])
@@ -179,6 +180,10 @@ class TritonWriter:
                 for a in self.axes_of(instr.id)
                 if a not in self.tile.reaching(instr.offset.vars)
             )
+        return where, mask
+
+    def load(self, instr: Instr, policy: str = "") -> str:
+        where, mask = self.guarded(instr)
         text = f"tl.load({where}" + (f", {mask}" if mask else "")
         if instr.bounds:
             text += f", {literal(instr.fill, self.k.inputs[instr.buffer].dtype if instr.type not in FLOAT else instr.type)}"
