@@ -161,9 +161,9 @@ def row(shape: Shape, folder: Path, device: str) -> dict[str, Any]:
     model = space["Model"]().to(device).eval()
     found: dict[str, Any] = {"shape": shape.name, "ms": {}, "off": {}, "errors": {}}
     with torch.no_grad():
-        torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
+        torch.backends.cudnn.allow_tf32 = False
         exact = model.float()(*[x.float() for x in inputs])
-        torch.backends.cudnn.conv.fp32_precision = "tf32"  # type: ignore[attr-defined]
+        torch.backends.cudnn.allow_tf32 = True
         model = model.to(inputs[0].dtype)
 
         def arm(name: str, make: Callable[[], Callable[[], Any]]) -> None:
