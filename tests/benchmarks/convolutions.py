@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 CALLS = 15
-WORKERS = 8
+WORKERS = 12
 TEXT = """
 import torch
 from torch import nn
@@ -197,16 +197,21 @@ def row(shape: Shape, folder: Path, device: str) -> dict[str, Any]:
 
 
 def warm(paths: list[str], device: str) -> None:
-    """Call drop-ins once, so that their kernels are compiled."""
+    """Call drop-ins once, and `shape:NAME` through torch.compile, so that kernels are compiled and cached."""
     import torch
 
     for text in paths:
-        space = read(Path(text))
+        shape = next((s for s in SHAPES if text == f"shape:{s.name}"), None)
+        space: dict[str, Any] = {}
         try:
+            if shape is None:
+                space = read(Path(text))
+            else:
+                exec(shape.text, space)
+            model = space["Model" if shape else "ModelNew"]().to(device).eval()
+            call = torch.compile(model) if shape else model
             with torch.no_grad():
-                space["ModelNew"]().to(device).eval()(
-                    *[x.to(device) for x in space["get_inputs"]()]
-                )
+                call(*[x.to(device) for x in space["get_inputs"]()])
         except Exception as error:  # noqa: BLE001 - the timing run reports it
             print(text, error, file=sys.stderr)
 
@@ -238,7 +243,8 @@ def main() -> None:
     print(f"{len(paths)} programs after {time.monotonic() - began:.0f} s", flush=True)
     command = [sys.executable, "-m", "tests.benchmarks.convolutions", "--device", args.device]
     if args.device == "cuda":
-        parts = [paths[n::WORKERS] for n in range(WORKERS)]
+        jobs = [*(f"shape:{s.name}" for s in shapes), *paths]
+        parts = [jobs[n::WORKERS] for n in range(WORKERS)]
         running = [subprocess.Popen([*command, "--warm", *part]) for part in parts if part]
         for one in running:
             one.wait()
