@@ -163,7 +163,18 @@ def gpu_free_bytes() -> tuple[int, ...]:
 def confine(gpu: int) -> None:
     """Restrict processes started from now on to this one of the visible GPUs; an open CUDA context stays as it is."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu].strip() if visible else str(gpu)
+    confine_to([visible.split(",")[gpu].strip() if visible else str(gpu)])
+
+
+def visible_gpus() -> list[str]:
+    """Return the names that CUDA_VISIBLE_DEVICES gives the GPUs of `gpu_names`; empty without a GPU."""
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    return [name for name in named if name] or [str(n) for n in range(len(gpu_names()))]
+
+
+def confine_to(gpus: list[str]) -> None:
+    """Restrict processes started from now on to these of `visible_gpus`; an open CUDA context stays as it is."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     gpu_names.cache_clear()
     fingerprint.cache_clear()
 

@@ -21,7 +21,7 @@ from dvk.agents.episode_runner import (
     order,
 )
 from dvk.agents.task_context import TaskContext
-from dvk.backbone import Backbone, Completion, Conversation, Sampling, Trainable
+from dvk.backbone import Backbone, Completion, Conversation, Encoding, Sampling
 from dvk.backends import default_device
 from dvk.config import Config
 from dvk.crashes import Crashed, run_guarded
@@ -298,7 +298,7 @@ def take_given(
     if conversation.given is None:
         return False
     text, tokens = one.given_text(conversation), None
-    if isinstance(backbone, Trainable):
+    if isinstance(backbone, Encoding):
         tokens = Tokens(prompt=backbone.encode(question), completion=backbone.encode_answer(text))
     answer = Completion(text=text, tokens=tokens, finish="stop")
     guarded(one, one.on_answer, conversation, answer)

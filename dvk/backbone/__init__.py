@@ -29,6 +29,7 @@ BACKBONES = {
     "nano": "dvk.backbone.nano:open_nano",
     "davinci": "dvk.interop.davinci.backbone:open_davinci",
     "endpoint": "dvk.backbone.endpoint:EndpointBackbone",
+    "served": "dvk.backbone.served:open_served",
     "scripted": "dvk.backbone.scripted:ScriptedBackbone",
 }
 """Name before the colon of a backbone's spec → `callable(argument, config, *, device)` that makes one."""
@@ -229,6 +230,36 @@ class Trainable(Backbone, Protocol):
         ...
 
 
+@runtime_checkable
+class Renewed(Backbone, Protocol):
+    """A backbone that samples elsewhere, from weights that are sent to it after each update."""
+
+    def renew(self, trained: Trainable) -> None:
+        """Make later answers use the trained parameters' current values.
+
+        Raises:
+            MachineError: they cannot be sent.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Free memory of a GPU that it shares with the learner, until `renew`."""
+        ...
+
+
+@runtime_checkable
+class Encoding(Protocol):
+    """A backbone that knows its model's tokens, local or not."""
+
+    def encode(self, conversation: Conversation) -> tuple[int, ...]:
+        """Token ids of the rendered conversation, up to where the answer begins."""
+        ...
+
+    def encode_answer(self, text: str) -> tuple[int, ...]:
+        """Token ids of an answer as the model should write it, the end token included."""
+        ...
+
+
 def is_supported(spec: str) -> bool:
     """Whether a spec is of a kind that `open_backbone` opens, without opening it."""
     return spec.partition(":")[0] in BACKBONES or spec.rpartition(":")[0].endswith(".py")
@@ -240,7 +271,7 @@ def open_backbone(
     """The backbone that `spec` stands for.
 
     Args:
-        spec: `hf:PATH-or-name`, `nano`, `nano:PATH`, `davinci:PATH`, `endpoint:MODEL`, `scripted`, `scripted:FILE`, or
+        spec: `hf:PATH-or-name`, `nano`, `nano:PATH`, `davinci:PATH`, `endpoint:MODEL`, `served:URL`, `scripted`, `scripted:FILE`, or
         `file.py:Name`, a
             callable with the signature that `BACKBONES` describes.
         config: all settings; their `backbone` section is read.

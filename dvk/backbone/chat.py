@@ -7,6 +7,7 @@ most base models have seen. Answers are tokenised separately from prompts, as in
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -101,6 +102,19 @@ class ChatTemplate:
     def encode(self, conversation: Conversation) -> tuple[int, ...]:
         """Token ids of `render`."""
         return tuple(self._ids(self.render(conversation)))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of an answer's tokens, without special ones and the one that ends it."""
+        text: str = self.tokenizer.decode(
+            [token for token in tokens if token != self.end],
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
+        )
+        return text
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Token ids of a piece of text within an answer."""
+        return tuple(self._ids(text))
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
         """Token ids of an answer with the token that ends it."""

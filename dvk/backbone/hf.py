@@ -35,6 +35,7 @@ from dvk.backbone.decoding import fallback, forward
 from dvk.backbone.decoding.engine import Engine, Sampled, decoding
 from dvk.backbone.decoding.stops import Stops
 from dvk.backbone.loading import CARD, Loaded, load, pick_device
+from dvk.backbone.thinking import within_budget
 from dvk.config import BackboneConfig as Settings
 from dvk.config import Config
 from dvk.device_lock import DeviceLock, of_cpu, of_gpu
@@ -113,11 +114,10 @@ class HfBackbone:
         self, conversations: Sequence[Conversation], sampling: Sampling
     ) -> list[Completion]:
         """One completion a conversation, in their order."""
-        return self.complete(
-            [self.encode(one) for one in conversations],
-            sampling,
-            [one.begun for one in conversations],
-        )
+        prompts = [self.encode(one) for one in conversations]
+        if any(one.begun for one in conversations):
+            return self.complete(prompts, sampling, [one.begun for one in conversations])
+        return within_budget(self.complete, self.chat, prompts, sampling, self.settings)
 
     def complete(
         self,

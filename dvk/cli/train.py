@@ -42,6 +42,12 @@ def command(
             help="TOML file of variants to train one after the other and compare; see below."
         ),
     ] = None,
+    rollouts: Annotated[
+        str | None,
+        typer.Option(
+            help="Servers that sample: URL[,URL...] of vLLM, or local to start one (default: dvk's own engine)."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder (default: runs/train-NAME-TIME).")
     ] = None,
@@ -103,7 +109,12 @@ def command(
     merged = configuration.load(
         config,
         settings or [],
-        {**settings_of(ablate or ()), "remote.judge": judge, "remote.engine": engine},
+        {
+            **settings_of(ablate or ()),
+            "remote.judge": judge,
+            "remote.engine": engine,
+            "served.rollouts": rollouts,
+        },
     )
     if sweep is not None:
         told = sweeping.sweep(sweep, request, merged)

@@ -28,6 +28,7 @@ from dvk.config.library import LibraryConfig
 from dvk.config.models import AgentsConfig, BackboneConfig, RolloutConfig
 from dvk.config.remote import RemoteConfig, ServeConfig
 from dvk.config.section import Section
+from dvk.config.served import ServedConfig
 from dvk.config.teaching import CollectConfig, DiversityConfig, FitConfig
 from dvk.config.training import TrainConfig
 from dvk.errors import UsageError
@@ -56,6 +57,7 @@ __all__ = [
     "RolloutConfig",
     "Section",
     "ServeConfig",
+    "ServedConfig",
     "TrainConfig",
     "TrialsConfig",
     "changed",
@@ -90,6 +92,7 @@ class Config(Section):
     library: LibraryConfig = LibraryConfig()
     remote: RemoteConfig = RemoteConfig()
     serve: ServeConfig = ServeConfig()
+    served: ServedConfig = ServedConfig()
 
 
 def load(

@@ -15,6 +15,12 @@ class BackboneConfig(Section):
     thinking: bool = Field(
         False, description="Let chat templates that support it (Qwen3's) open a thinking block."
     )
+    thinking_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Longest thought in tokens, with thinking=true and a local or served: model; then the thought is closed and the "
+        "model answers. null: no limit but that of the whole answer.",
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
         description="Data type of weights and matmuls. auto: float32 up to 200 million parameters and for full fine-tuning in one "

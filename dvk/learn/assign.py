@@ -111,6 +111,7 @@ def rows(episode: Episode) -> list[TrainingRow]:
                         turn.tokens.completion,
                         advantage=turn.advantage,
                         logprobs=turn.tokens.logprobs,
+                        given=turn.tokens.given,
                         role=trace.role,
                         key=key,
                     )

@@ -29,6 +29,8 @@ VETO = 0.0001
 """One token with a smaller ratio drops its answer."""
 
 ALONE = ProcessGroup()
+LARGEST_LOG_RATIO = 50.0
+"""Above this a ratio is stated as e^50: a server writes minus infinity as -9999."""
 SPREAD = 0.02
 """Standard deviation of a token's log-ratio due to bfloat16 arithmetic alone."""
 
@@ -42,12 +44,16 @@ class MatchedRows:
         kept: share of the rows that were kept.
         gap: mean over rows of |mean log-ratio of learner and sampler|, nats a token; 0 if no sampler gave its own.
         worst: largest of them.
+        token_gap: mean over tokens of |log-ratio|, nats; an engine's rounding shows here, where the mean of a row cancels it.
+        largest_ratio: largest ratio of one token's two probabilities, the larger over the smaller.
     """
 
     rows: list[TrainingRow]
     kept: float
     gap: float
     worst: float
+    token_gap: float
+    largest_ratio: float
 
 
 def match(
@@ -70,9 +76,12 @@ def match(
     scored = logprobs(learner, rows, config, temperature, processes)
     spread = SPREAD if learner.rounds else 0.0
     kept, gaps = [], []
+    apart: list[np.ndarray] = []
     for row, found in zip(rows, scored, strict=True):
         if row.logprobs:
-            gaps.append(abs(fmean(a - b for a, b in zip(found, row.logprobs, strict=True))))
+            ratios = np.asarray(found) - np.asarray(row.logprobs)
+            gaps.append(abs(float(ratios.mean())))
+            apart.append(np.abs(ratios))
         limits = (settings.mismatch, spread, VETO)
         if settings.mismatch_rejection and not credit.mismatch_mask(found, row.logprobs, *limits):
             continue
@@ -80,11 +89,14 @@ def match(
         if settings.correction_cap and row.logprobs:
             weight = fmean(credit.corrections(found, row.logprobs, settings.correction_cap))
         kept.append(replace(row, logprobs=found, advantage=row.advantage * weight))
+    tokens = np.concatenate(apart) if apart else np.zeros(1)
     return MatchedRows(
         kept,
         len(kept) / len(rows) if rows else 1.0,
         fmean(gaps) if gaps else 0.0,
         max(gaps, default=0.0),
+        float(tokens.mean()),
+        float(np.exp(min(tokens.max(), LARGEST_LOG_RATIO))),
     )
 
 
@@ -189,7 +201,7 @@ def update(
         processes: the process group; all processes have the same rows.
 
     Returns:
-        The learner's report of the last step, with rows, kept, mismatch and mismatch_worst. Without rows nothing changes.
+        The learner's report of the last step, with rows, kept and the figures of the mismatch. Without rows nothing changes.
 
     Raises:
         DvkError: loss or gradient is not finite.
@@ -200,6 +212,8 @@ def update(
         "kept": matched.kept,
         "mismatch": matched.gap,
         "mismatch_worst": matched.worst,
+        "mismatch_token": matched.token_gap,
+        "mismatch_ratio": matched.largest_ratio,
     }
     if not matched.rows:
         return figures

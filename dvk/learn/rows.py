@@ -55,9 +55,24 @@ class TrainingRow:
             )
 
     @classmethod
-    def answer(cls, prompt: Sequence[int], completion: Sequence[int], **rest: Any) -> TrainingRow:
-        """A prompt, of which nothing is learned, and its completion, which is learned whole."""
-        return cls([*prompt, *completion], [False] * len(prompt) + [True] * len(completion), **rest)
+    def answer(
+        cls,
+        prompt: Sequence[int],
+        completion: Sequence[int],
+        logprobs: Sequence[float] = (),
+        given: Sequence[int] = (),
+        **rest: Any,
+    ) -> TrainingRow:
+        """A prompt, of which nothing is learned, and its completion, which is learned but for the `given` positions.
+
+        Args:
+            logprobs: of each completion token, shape (tokens,), or none.
+        """
+        left_out = frozenset(given)
+        learned = [position not in left_out for position in range(len(completion))]
+        scores = [score for score, is_learned in zip(logprobs, learned) if is_learned]
+        marks = [False] * len(prompt) + learned
+        return cls([*prompt, *completion], marks, logprobs=scores, **rest)
 
 
 class RowStore:

@@ -24,6 +24,12 @@ class Tokens(Record):
         (), description="Log-probability of each completion token under the sampling distribution."
     )
 
+    given: tuple[int, ...] = Field(
+        (),
+        description="Positions of completion tokens that were given, not sampled: those that close a thought over its budget. They "
+        "are not learned, and their log-probability is 0.",
+    )
+
     @model_validator(mode="after")
     def _paired(self) -> Tokens:
         if self.logprobs and len(self.logprobs) != len(self.completion):

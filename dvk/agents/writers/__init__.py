@@ -1,5 +1,6 @@
 """Models that write on the nodes of the Ray cluster that judges: `--engine` with `dvk eval` and `dvk train`.
 
+    serving   servers that sample in training, see `dvk.backbone.served`
     writers   a backbone whose answers come from actors: assigns questions, replaces lost actors   (driver)
     writer    the actor, a model in it                                                             (node)
 
@@ -17,15 +18,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 from dvk.agents.task_context import TaskContext
+from dvk.agents.writers import serving
 from dvk.agents.writers.writers import RayBackbone
-from dvk.backbone import Backbone, Completion, Conversation, Sampling, Trainable, open_backbone
+from dvk.backbone import (
+    Backbone,
+    Completion,
+    Conversation,
+    Renewed,
+    Sampling,
+    Trainable,
+    open_backbone,
+)
 from dvk.backbone.packing import is_folder
 from dvk.config import Config, changed
+from dvk.distributed import ProcessGroup
 from dvk.records import Device
 
-__all__ = ["RayBackbone", "answers", "opened", "renew", "with_rollout_place", "widened"]
+__all__ = [
+    "RayBackbone",
+    "answers",
+    "opened",
+    "opened_for_training",
+    "renew",
+    "rest",
+    "serving",
+    "with_rollout_place",
+    "widened",
+]
 
 
 def with_rollout_place(spec: str, config: Config, num_processes: int = 1) -> Config:
@@ -65,6 +87,27 @@ def opened(
         yield here if here is not None else open_backbone(spec, config, device=device)
 
 
+@contextmanager
+def opened_for_training(
+    here: Trainable, config: Config, device: Device, run: Path, processes: ProcessGroup
+) -> Iterator[Backbone]:
+    """The writers of a training: servers, the cluster's actors, or the learner itself.
+
+    Args:
+        here: the learner.
+        run: the run's folder.
+
+    Raises:
+        DvkError: they cannot be had.
+    """
+    if config.served.rollouts is not None:
+        with serving.opened_servers(here, config, run, processes) as servers:
+            yield servers
+        return
+    with opened(here.name, config, device, here) as found:
+        yield found
+
+
 def widened(config: Config, backbone: Backbone) -> Config:
     """The settings, with the total number of conversations a call of all writers."""
     return (
@@ -88,5 +131,11 @@ def answers(
 
 def renew(backbone: Backbone, trained: Trainable) -> None:
     """Send these weights to the writers, unless they share the learner's."""
-    if isinstance(backbone, RayBackbone):
+    if isinstance(backbone, Renewed):
         backbone.renew(trained)
+
+
+def rest(backbone: Backbone) -> None:
+    """Have writers that share the learner's GPU free their memory until `renew`."""
+    if isinstance(backbone, Renewed):
+        backbone.rest()

@@ -119,6 +119,9 @@ class RayBackbone:
             self._cluster.ray.put(now.getvalue()),
         )
 
+    def rest(self) -> None:
+        """Nothing: actors have GPUs of the cluster's."""
+
     def generate(
         self,
         conversations: Sequence[Conversation],

@@ -87,6 +87,8 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         config = writers.with_rollout_place(
             request.start, changed(config, {"rollout.repair_attempts": 0}), processes.size
         )
+        writers.serving.check(config, request.start, processes.size)
+        config = writers.serving.with_gpus_apart(config)
         state = TrainState.restore(
             run, request.start, request.library, request.steps, config, processes
         )
@@ -106,8 +108,8 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
             Metrics(run, state.step + 1),
             TrainingView(request.steps, quiet=request.quiet or not processes.is_main),
         )
-        writing = writers.opened(
-            state.backbone.name, opened(config, processes), device, state.backbone
+        writing = writers.opened_for_training(
+            state.backbone, opened(config, processes), device, run.path, processes
         )
         with state, metrics, live, queue as judging, draw, writing as writer:
             config = writers.widened(config, writer)
@@ -213,6 +215,7 @@ class Training:
             "skills": float(len(state.library)),
             **clock.laps,
             "write_s": round(self.writer.usage.seconds - written, 2),
+            **swapped(self.writer),
         }
         state.keep(row, self.config.train.keep_every)
         self.metrics.write([row])
@@ -240,6 +243,7 @@ class Training:
     def learned(self, episodes: Sequence[Episode], step: int) -> dict[str, Any]:
         """Make one update, and give the new weights to the writer; figures of the update."""
         made = [row for episode in episodes for row in rows(episode)]
+        writers.rest(self.writer)
         self.make_room(max((len(row.ids) for row in made), default=0))
         figures = update(
             self.state.learner,
@@ -351,6 +355,12 @@ def save_step(run: RunFolder, step: int, episodes: list[Episode]) -> None:
         f"episodes/step_{step:06d}.jsonl",
         "".join(e.model_dump_json(exclude_defaults=True) + "\n" for e in episodes),
     )
+
+
+def swapped(writer: Backbone) -> dict[str, float]:
+    """Seconds in which servers took the step's weights, if servers sample."""
+    seconds = getattr(writer, "swap_s", None)
+    return {} if seconds is None else {"swap_s": round(seconds, 3)}
 
 
 class Clock:
