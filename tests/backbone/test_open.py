@@ -26,6 +26,7 @@ from dvk.config import Config
 from dvk.errors import UsageError
 from tests.backbone.scripts import asking
 from tests.backbone.serving import serving
+from tests.backbone.token_serving import token_serving
 
 OWN = """
 from dvk.backbone import Completion, TokenUsage
@@ -49,12 +50,14 @@ def specs(
     (tmp_path / "own.py").write_text(OWN)
     with ExitStack() as stack:
         server = stack.enter_context(serving(shared_nano))
+        tokens = stack.enter_context(token_serving(shared_nano, nano_folder))
         at_server = Config(backbone=Settings(endpoint_url=server.url))
         yield {
             "hf": (f"hf:{nano_folder}", Config()),
             "davinci": (f"davinci:{nano_folder}", Config()),
             "nano": (f"nano:{nano_folder}", Config()),
             "endpoint": ("endpoint:tiny", at_server),
+            "served": (f"served:{tokens.url}", Config()),
             "scripted": ("scripted", Config()),
             "own": (f"{tmp_path / 'own.py'}:Shouting", Config()),
         }
@@ -91,7 +94,8 @@ def test_every_backbone_keeps_the_contract(name: str, specs: dict[str, tuple[str
     assert backbone.generate([told], sampling)[0].finish in ("stop", "length")
     assert isinstance(backbone, Trainable) == (name in ("hf", "nano", "davinci"))
     for answer in together:
-        assert (answer.tokens is not None) == isinstance(backbone, Trainable)
+        knows_tokens = isinstance(backbone, Trainable) or name == "served"
+        assert (answer.tokens is not None) == knows_tokens
         if answer.tokens is not None:
             assert len(answer.tokens.logprobs) == len(answer.tokens.completion) <= 8
 
