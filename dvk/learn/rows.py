@@ -70,7 +70,7 @@ class TrainingRow:
         """
         left_out = frozenset(given)
         learned = [position not in left_out for position in range(len(completion))]
-        scores = [score for score, is_learned in zip(logprobs, learned) if is_learned]
+        scores = tuple(score for score, is_learned in zip(logprobs, learned) if is_learned)
         marks = [False] * len(prompt) + learned
         return cls([*prompt, *completion], marks, logprobs=scores, **rest)
 

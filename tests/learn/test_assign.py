@@ -94,6 +94,18 @@ def test_a_turn_is_compared_with_the_same_turn_of_all_schemes() -> None:
     )
 
 
+def test_given_tokens_are_not_learned() -> None:
+    given = TOKENS.model_copy(update={"given": (1,)})
+    turns = [ok(1.0), ok(3.0)]
+    turns = [turn.model_copy(update={"tokens": given}) for turn in turns]
+    played = Episode(
+        task=TASK, step=0, traces=tuple(trace("policy", None, n, t) for n, t in enumerate(turns))
+    )
+    row, other = rows(assign(played, config()).episode)
+    assert row.targets == [False, False, True, False, True]
+    assert row.logprobs == other.logprobs == (-0.1, -0.3)
+
+
 def test_even_scales_a_task() -> None:
     played = Episode(
         task=TASK, traces=(trace("policy", None, 0, ok(5.0)), trace("policy", None, 1, ok(1.0)))

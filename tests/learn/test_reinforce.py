@@ -74,7 +74,10 @@ def test_answers_of_another_model_are_rejected_or_weighed() -> None:
     of = learner()
     rows = sampled(of, 6)
     strange = [replace(row, logprobs=[p - 0.1 for p in row.logprobs]) for row in rows]
-    assert match(of, [*rows, *strange], CONFIG).kept == 0.5
+    both = match(of, [*rows, *strange], CONFIG)
+    assert both.kept == 0.5
+    assert math.isclose(both.token_gap, 0.05, rel_tol=1e-3), "0 for half of the tokens"
+    assert math.isclose(both.largest_ratio, math.exp(0.1), rel_tol=1e-3)
     weigh = CONFIG.model_copy(
         update={
             "credit": CONFIG.credit.model_copy(

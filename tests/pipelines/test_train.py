@@ -11,6 +11,7 @@ import torch
 from dvk import tasks
 from dvk.agents import TaskContext
 from dvk.backbone import open_backbone
+from dvk.backbone.hf import HfBackbone
 from dvk.backbone.nano import make
 from dvk.cluster import connection
 from dvk.config import Config, changed
@@ -24,6 +25,7 @@ from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.records import Episode, Trace, Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
+from tests.backbone.token_serving import token_serving
 from tests.pipelines.pages import Page
 from tests.pipelines.trainings import CONFIG, SOURCE, metrics, request
 
@@ -65,6 +67,30 @@ def test_training_generates_updates_and_saves(whole: Path, taught: str) -> None:
     assert (1, "2 steps of training") in page.headings and {"reward_turn_1", "save_s"} <= {
         row[0] for row in page.table("Figure")
     }
+
+
+@pytest.mark.slow
+def test_a_server_samples_and_takes_each_step_s_adapter(
+    taught: str, problems: Path, tmp_path: Path
+) -> None:
+    config = changed(CONFIG, {"backbone.lora_rank": 4})
+    served = open_backbone(taught, config, device="cpu")
+    assert isinstance(served, HfBackbone)
+    with token_serving(served, taught.partition(":")[2]) as server:
+        config = changed(config, {"served.rollouts": server.url})
+        train(request(taught, problems, tmp_path / "run", steps=1), config)
+        assert server.now is not None and server.now.endswith("-1"), "the step's own answers"
+        assert [name[-2:] for name in server.adapters] == ["-2"], "and its result"
+    (row,) = metrics(tmp_path / "run")
+    assert row["right"] > 0.5 and row["rows"] > 0 and row["kept"] == 1.0
+    assert row["mismatch_token"] < 1e-4 and row["mismatch_ratio"] < 1.001
+    assert not (tmp_path / "run" / "rollouts" / "weights").exists()
+
+
+def test_rollouts_that_cannot_be_are_refused(problems: Path, tmp_path: Path) -> None:
+    config = changed(CONFIG, {"served.rollouts": "http://127.0.0.1:9"})
+    with pytest.raises(UsageError, match="not `nano`"):
+        train(request("nano", problems, tmp_path / "run"), config)
 
 
 @pytest.mark.slow
