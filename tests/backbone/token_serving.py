@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from peft.utils.save_and_load import load_peft_weights
 
 from dvk.backbone import Sampling
 from dvk.backbone.hf import HfBackbone
+from dvk.device_lock import DeviceLock, of_cpu
 
 
 class TokenServer(http.server.ThreadingHTTPServer):
@@ -30,6 +32,9 @@ class TokenServer(http.server.ThreadingHTTPServer):
     def __init__(self, backbone: HfBackbone, root: str, port: int = 0):
         super().__init__(("127.0.0.1", port), _Handler)
         self.backbone, self.root = backbone, root
+        # Its client holds this machine's cores as for a server of another make; waiting for them here, too, would be a deadlock.
+        self._locks = tempfile.TemporaryDirectory()
+        backbone._lanes[of_cpu()] = DeviceLock("server", self._locks.name)
         self.adapters: dict[str, str] = {}
         self.now: str | None = None
         """The adapter in the model."""
