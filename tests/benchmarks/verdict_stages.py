@@ -149,7 +149,7 @@ def run(task: Task, tier: str, timed_calls: int = 3) -> list[Stage]:
         with stages.stage("construct the reference"):
             built = build(task)
         with stages.stage("first case"):
-            cases = Cases(built, plan(task, "claim", config.judge.num_seeds, SEED), SEED, 1)
+            cases = Cases(built, plan(task, "claim", config.judge.num_seeds, SEED), SEED)
             cases.get(keys[0])
         with stages.stage("lend inputs"):
             timer = PairedTimer(task, cases, config.judge)

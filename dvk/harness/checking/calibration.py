@@ -24,11 +24,9 @@ from dvk.harness.checking.other_algorithms import plain
 from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
 from dvk.harness.checking.sensitivity import FEW
 from dvk.harness.checking.tolerance import UNKNOWN, Class, Errors, Sums
+from dvk.harness.transport.memory_budget import TRUTH_BYTES
 from dvk.tasks.trees import named_tensors
 
-TRUTH_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
-"""Most bytes of inputs, weights and outputs of a call with a float64 truth, which takes four times as much; of a larger one the reference's
-own answer and its variations decide."""
 NOISE_SEED = 20_000
 
 

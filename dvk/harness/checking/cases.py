@@ -61,7 +61,7 @@ class Cases:
         built: the reference; its weights and buffers are changed here.
         keys: the planned input sets.
         seed: secret seed of weight sets and timed draws.
-        sharers: referees that use the device at the same time.
+        room: bytes for kept cases and for draws (`memory_budget`).
         exact_strides: see `compare.structure`.
     """
 
@@ -70,7 +70,7 @@ class Cases:
         built: BuiltTask,
         keys: Sequence[InputSetKey],
         seed: int,
-        sharers: int = 1,
+        room: tuple[int, int] | None = None,
         exact_strides: bool = False,
     ):
         task = built.task
@@ -102,7 +102,7 @@ class Cases:
         self._lurking: tuple[list[ExpectedLeaf], bool] | None = None
         """Calibration of strays, and whether non-negative values stayed so; None without strays."""
         self._vetted: set[int] = {0, INTEGERS}
-        self._room, self._stock_room = budgets(task.device, sharers)
+        self._room, self._stock_room = room or budgets(task.device, 1)
         self._stock: dict[int, Case] = {}
 
     # ------------------------------------------------------------ input sets
@@ -204,9 +204,12 @@ class Cases:
             )
         return tuple(result)
 
-    def release(self) -> None:
-        """Drop the float64 twin; it is made again if a case must be recomputed."""
+    def release(self, draws: bool = False) -> None:
+        """Drop the float64 twin, and with `draws` all kept cases; they are made again when needed."""
         self.reference.release()
+        if draws:
+            self._kept.clear()
+            self._stock.clear()
 
     # ------------------------------------------------------------ comparing
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from dvk.harness.checking import compare
-from dvk.harness.checking.calibration import NOISE_SEED, TRUTH_BYTES
+from dvk.harness.checking.calibration import NOISE_SEED
 from dvk.harness.checking.case import Case
 from dvk.harness.checking.case_keys import InputSetKey
 from dvk.harness.checking.compare import ExpectedLeaf
@@ -38,6 +38,7 @@ from dvk.harness.checking.tolerance import (
     Errors,
 )
 from dvk.harness.transport.calls import Buffers
+from dvk.harness.transport.memory_budget import TRUTH_BYTES
 
 FACTOR = 4.0
 """An honest program's typical error over the largest of the reference's variations."""

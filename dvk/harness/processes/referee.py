@@ -3,7 +3,7 @@
 Sandbox target. It executes the user's reference, which is trusted as far as the user trusts it. Candidates and the arms they are timed
 against run in separate processes (`runner`); their ends of the line arrive here as descriptors with the parent's orders.
 
-From the parent: {task, judge, seed, backward, brief, threads, roofline} first, and again for another task; then any of
+From the parent: {task, judge, seed, backward, brief, threads, sharers, memory_bytes, roofline} first, and for another task; then any of
     {runners: {name: pid}} + a descriptor each    → {arms: names, failed: {name: why}}
     {candidate, source, tier, pid, untimed, one_case, require_kernels, deprived, profile, arms, rounds, limit_s} + descriptor
                                                   → stages, then {findings}
@@ -39,7 +39,7 @@ from dvk.harness.timing.roofline_bytes import needed_bytes
 from dvk.harness.transport import process_memory
 from dvk.harness.transport.calls import put_buffers
 from dvk.harness.transport.link import Gone
-from dvk.harness.transport.memory_budget import release_cached
+from dvk.harness.transport.memory_budget import budgets, release_cached
 from dvk.records import Task
 from dvk.sandbox import RequestChannel
 from dvk.tasks.build import build
@@ -82,6 +82,9 @@ class _Referee:
         self.task = Task.model_validate(request["task"])
         self.settings = JudgeConfig.model_validate(request["judge"])
         random.seed(request["seed"])
+        if before is not None:  # else the kept draws of two tasks are held at once
+            before.cases.release(draws=True)
+            process_memory.give_back()
         if self.task.device == "cuda":
             torch.cuda.init()
         self.lock: DeviceLock = (
@@ -108,7 +111,7 @@ class _Referee:
                 self.built,
                 self.plans["claim"],
                 request["seed"],
-                request["sharers"],
+                budgets(self.task.device, request["sharers"], request["memory_bytes"]),
                 self.settings.exact_strides,
             )
             if self.settings.finite_only:

@@ -11,18 +11,18 @@ What a session's processes hold at the same time, in a timed call (`tests/harnes
 
 from __future__ import annotations
 
+from dvk.harness.transport.memory_budget import KEEP_BYTES, STOCK_BYTES
+from dvk.harness.transport.memory_budget import TRUTH_BYTES as LARGEST_TRUTH
 from dvk.records import Task
 from dvk.tasks.sizes import input_bytes, num_bytes
 from dvk.tasks.variants import few
 
 CONTEXT_BYTES = 3 << 29
 """A context of half a gigabyte in each of three processes."""
-KEPT_BYTES = 2 << 30
-"""`memory_budget.KEEP_BYTES` and `STOCK_BYTES`."""
+KEPT_BYTES = KEEP_BYTES["cuda"] + STOCK_BYTES["cuda"]
 WORKER_BYTES = 4 << 30
 """GPU memory that one judge session may take whatever the task."""
-TRUTH_BYTES = 4 << 30
-"""`calibration.TRUTH_BYTES` of a GPU."""
+TRUTH_BYTES = LARGEST_TRUTH["cuda"]
 WIDENED = 2
 """Size of float64 over that of the usual type."""
 RUNNERS = 2

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dvk.config import Limits
+from dvk.harness.transport.memory_budget import beside_the_reference
+from dvk.records import Device
 from dvk.sandbox import Death, Message, SandboxSession
 
 REFEREE = "dvk.harness.processes.referee:serve"
@@ -37,16 +39,18 @@ class RefereeClient:
         assert self._session is not None, "there is no referee"
         return self._session
 
-    def open(self) -> None:
-        """Start the process if it is not running.
+    def open(self, device: Device) -> None:
+        """Start the process, for tasks on `device`, if it is not running.
 
         Raises:
             MachineError: no sandbox can be started.
         """
         if self._session is None:
-            self._session = SandboxSession(
-                REFEREE, self._limits, late_env=self._env, shut=self.shut
+            ours = beside_the_reference(device, self._limits.memory_bytes)
+            limits = self._limits.model_copy(
+                update={"memory_bytes": self._limits.memory_bytes + ours}
             )
+            self._session = SandboxSession(REFEREE, limits, late_env=self._env, shut=self.shut)
 
     def close(self) -> None:
         """End the process."""

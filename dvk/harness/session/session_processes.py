@@ -97,7 +97,7 @@ class SessionProcesses:
     def _start(self, deadline: float | None) -> None:
         if self._open or self.broken is not None:
             return
-        self._referee.open()
+        self._referee.open(self.task.device)
         self._referee.send(
             {
                 "task": self.task.model_dump(mode="json"),
@@ -107,6 +107,7 @@ class SessionProcesses:
                 "brief": self.spec.brief,
                 "threads": max(1, machine.num_cores() // self.sharers),
                 "sharers": -(-self.sharers // max(1, self.gpus)),
+                "memory_bytes": self.config.limits.memory_bytes,
                 "roofline": roofline.load(self.task.device) is not None,
             }
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import torch
 
 from dvk.harness.transport import process_memory
+from dvk.harness.transport.memory_budget import FLUSH_BYTES
 
-MAX_FLUSH_BYTES = 256 << 20
 FLUSHED = 1.5
 """Flush size of a CPU as a multiple of its last-level cache. Of 4 MB just written, reading takes 0.32 ms, 0.41 after a flush of 1 times
 that cache, 0.45 after 1.5, 0.45 after 2 and 0.46 after 2.5 (p10 of 60, 36 MB of cache, two busy cores)."""
@@ -30,13 +31,7 @@ class Flush:
             size = 2 * torch.cuda.get_device_properties(0).L2_cache_size
             self._parts = (torch.empty(size // 4, dtype=torch.int32, device="cuda"),)
         elif working_bytes < 4 * last_level_cache_bytes():
-            cores = len(os.sched_getaffinity(0))
-            size = min(int(FLUSHED * last_level_cache_bytes()), MAX_FLUSH_BYTES)
-            self._parts = torch.zeros(size // 8, dtype=torch.int64).chunk(cores)
-            self._threads = ThreadPoolExecutor(
-                cores, initializer=torch.set_num_threads, initargs=(1,)
-            )
-            self._gate = threading.Barrier(len(self._parts))
+            self._parts, self._threads, self._gate = _readers()
 
     def __call__(self) -> None:
         if self.cuda:
@@ -51,6 +46,16 @@ class Flush:
         process_memory.equal(
             part.data_ptr(), part.data_ptr() + half, half
         )  # reads both halves, in two thirds of the time of part.max()
+
+
+@cache
+def _readers() -> tuple[tuple[torch.Tensor, ...], ThreadPoolExecutor, threading.Barrier]:
+    """Return each core's part of the buffer, the threads and their barrier: made once, for all tasks of a process."""
+    cores = len(os.sched_getaffinity(0))
+    size = min(int(FLUSHED * last_level_cache_bytes()), FLUSH_BYTES)
+    parts = torch.zeros(size // 8, dtype=torch.int64).chunk(cores)
+    threads = ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,))
+    return parts, threads, threading.Barrier(len(parts))
 
 
 def last_level_cache_bytes() -> int:
