@@ -368,9 +368,9 @@ def _cautious(config: Config, device: Device) -> Config:
 
 def show_progress(done: int, total: int, outcome: SelftestOutcome) -> None:
     """Print one line on stderr."""
-    mark = "ok" if outcome.right else "WRONG"
+    told = f"ok {outcome.case.name}: {outcome.verdict.status.value}"
     print(
-        f"[{done}/{total}] {mark} {outcome.case.name}: {outcome.verdict.status.value}",
+        f"[{done}/{total}] {told if outcome.right else f'WRONG {outcome}'}",
         file=sys.stderr,
         flush=True,
     )

@@ -6,8 +6,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ HONEST = "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        r
 
 
 @contextmanager
-def runner(source: str) -> Iterator[tuple[RunnerClient, Board]]:
+def runner(source: str, written: Sequence[int] = ()) -> Iterator[tuple[RunnerClient, Board]]:
     """A candidate of the task `affine`, with a board of ones."""
     board = Board([layout_of(torch.ones(SHAPE))], "cpu")
     board.put([torch.ones(SHAPE)])
@@ -41,7 +41,7 @@ def runner(source: str) -> Iterator[tuple[RunnerClient, Board]]:
     theirs.close()
     peer = RunnerClient("candidate", ours.detach(), session.pid, "cpu")
     try:
-        built = {"on_device": False, "training": True}
+        built = {"on_device": False, "training": True, "written": list(written)}
         peer.build(
             task("affine"),
             "import torch, time, threading\n" + source,
@@ -102,6 +102,55 @@ def test_what_it_holds_is_read_again_after_later_calls(monkeypatch, source, chan
             )
         peer.leave()
         assert seen == changed
+
+
+WRITES = """
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = x * 2
+        work = threading.Thread(target=lambda: (time.sleep({pause}), x.add_(1)))
+        work.start()
+        {wait}
+        return y
+"""
+
+
+@pytest.mark.parametrize(("pause", "wait"), [(0, "work.join()"), (0.02, "")])
+def test_an_input_written_after_the_call_is_seen_by_a_judge_that_comes_late(
+    monkeypatch, pause, wait
+):
+    """On a busy machine the judge reads it milliseconds after the call, when a thread has written it."""
+    with runner(WRITES.format(pause=pause, wait=wait), written=[0]) as (peer, board):
+        rest = peer._rest
+        monkeypatch.setattr(peer, "_rest", lambda: (rest(), time.sleep(0.2))[0])
+        peer.enter([layout_of(torch.ones(SHAPE))], tells=True, written=[board.tensors[0]])
+        with nullcontext() if wait else pytest.raises(Interfered, match="wrote to its inputs"):
+            peer.time_call(1, True, lambda: board.put([torch.full(SHAPE, 3.0)]))
+            assert torch.equal(peer.left[0], torch.full(SHAPE, 4.0))
+        peer.leave()
+
+
+def test_lent_tensors_lie_between_addresses_without_memory():
+    sizes = [100, 5000]
+    descriptor = process_memory.shared(sizes)
+    mapping = process_memory.Mapping(descriptor, sizes)
+    first, second = mapping.addresses
+    assert second - first > process_memory.GUARD_BYTES >= 1 << 26
+    mapping.close()
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("where", [1 << 24, -(1 << 24)])
+def test_a_write_far_outside_its_input_ends_it(where):
+    """Not only in the page next to it: what lies further away would depend on the machine."""
+    source = f"""import ctypes
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        ctypes.memset(x.data_ptr() + {where}, 0, 4)
+        return x * 2
+"""
+    with runner(source) as (peer, _), pytest.raises(Gone):
+        peer.call(1)
 
 
 def test_it_stands_still_after_a_call_that_is_not_timed():

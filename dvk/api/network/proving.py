@@ -19,7 +19,7 @@ from dvk.api.network import fresh, patching, verifying
 from dvk.api.network.building import ModelSource
 from dvk.api.network.verifying import Call, Checked, Timed
 from dvk.config import Config
-from dvk.harness.timing.claims import FIRST_LOOK, LAST_LOOK, claim, undecided
+from dvk.harness.timing.claims import claim, looked_at, undecided
 from dvk.records import Claim
 from dvk.stats.intervals import process_interval
 from dvk.tasks.trees import map_tensors
@@ -156,7 +156,7 @@ def _claimed(
 ) -> list[Timed]:
     """Times in fresh processes, as many as the rule of claims asks for; of a live model, in this one."""
     timed: list[Timed] = []
-    while len(timed) < FIRST_LOOK or len(timed) < LAST_LOOK and undecided(_claim(timed)):
+    while not looked_at(len(timed)) or undecided(_claim(timed)):
         with alone():
             if subject.source is None:
                 timed.append(_timed_here(subject, patch, kept, compiled=compiled))

@@ -44,6 +44,7 @@ from dvk.harness.transport.faults import outside
 from dvk.harness.transport.lent_tensors import Board, flat, memory_of
 from dvk.harness.transport.link import Gone, Link
 from dvk.harness.transport.memory_budget import release_cached
+from dvk.harness.transport.told import told_of
 from dvk.records import Task
 from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError, build, construct_candidate, run_file
@@ -331,12 +332,7 @@ class Runner:
                         pass
                     self._timed_call(last, held, sync)
                     outputs.add(last.leaves)
-                    told = {
-                        "constants": [
-                            leaf for leaf in last.leaves if not isinstance(leaf, torch.Tensor)
-                        ],
-                        "spec": last.text,
-                    }
+                    told = told_of(last.leaves, last.text, () if sync else self.written)
                 except BaseException as error:  # noqa: BLE001 - see _guarded
                     traceback.print_exc(limit=20)
                     link.ring(b"e")

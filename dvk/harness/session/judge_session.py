@@ -146,6 +146,7 @@ class JudgeSession(SessionProcesses):
         speedups, controls = list[float](), list[float]()
         while True:
             self._end_arms()
+            self._longer = claims.LONGER if len(sets) >= claims.FIRST_LOOK else 1
             measured = self._measure(
                 candidate, deadline, timed=True, control=True, one_case=bool(sets)
             )
@@ -158,15 +159,21 @@ class JudgeSession(SessionProcesses):
                 median_ratio(measured.samples["reference"], measured.samples["candidate"])
             )
             controls.append(median_ratio(measured.samples["reference"], measured.samples[CONTROL]))
-            if len(sets) >= claims.FIRST_LOOK:
-                claim = claims.claim(speedups, controls)
-                last = len(sets) >= claims.LAST_LOOK or passed(self.decide_by)
-                if last or (len(sets) == claims.FIRST_LOOK and not claims.undecided(claim)):
-                    break
+            if len(sets) < claims.FIRST_LOOK:
+                continue
+            claim = claims.claim(speedups, controls)
+            late = self._late(began, claims.is_unsteady(claim))
+            if late or claims.looked_at(len(sets)) and not claims.undecided(claim):
+                break
         return self._verdict(
             began,
             *check_roofline(sets[0], claim_timing(sets, self.baselines, claim), self.task.device),
         )
+
+    def _late(self, began: float, unsteady: bool) -> bool:
+        """Whether a claim must be decided with the data it has; an unsteady one has twice the time."""
+        by = self.decide_by
+        return passed(2 * by - began if by is not None and unsteady else by)
 
     def _plannable(self, candidate: Candidate) -> bool:
         # A replayed graph serves to save host time, which a plan leaves out.
@@ -277,11 +284,14 @@ class JudgeSession(SessionProcesses):
             "require_kernels": self.spec.require_kernels and not candidate.line,
             "deprived": deprived,
             "profile": self.spec.profile and not one_case,
-            "rounds": settings.claim_pairs if claim else settings.search_pairs,
-            "limit_s": settings.claim_s * (2 + len(self.baselines))
-            if claim
-            else settings.search_s * (1 + len(self.baselines)),
+            "rounds": settings.claim_pairs * self._longer if claim else settings.search_pairs,
+            "limit_s": self._claim_s() if claim else settings.search_s * (1 + len(self.baselines)),
         }
+
+    def _claim_s(self) -> float:
+        """Return the longest timing of one set of processes; a longer one leaves the candidate's time to its other steps."""
+        usual = self.config.judge.claim_s * (2 + len(self.baselines))
+        return min(usual * self._longer, max(usual, self.config.judge.candidate_s / 3))
 
     def _measure(
         self,

@@ -59,7 +59,8 @@ class Judge(Protocol):
         broken: why no candidate can be judged against the reference; every verdict then says so.
         sharers: judges of this process at work at the same time, this one included.
         make_room: called if a GPU's memory is taken: idle judges release theirs.
-        decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further.
+        decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further, an
+        unsteady one when as much time again has passed.
 
     Remote judges ignore the last three: the other machine has its own.
     """

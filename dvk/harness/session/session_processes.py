@@ -33,7 +33,8 @@ class SessionProcesses:
     Attributes:
         sharers, gpus: concurrent judge sessions, this one included, and their GPUs. A referee keeps its share of a GPU's memory, and of the
         cores while nothing is timed: more threads than cores spin, for half of the time that preparing a task took.
-        decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further.
+        decide_by: on time.monotonic's clock: a claim that has had its first look by then is not measured further, an
+        unsteady one when as much time again has passed.
         make_room: called if a GPU's memory is full: makes idle judge sessions free what they hold.
 
     Raises (all methods):
@@ -67,6 +68,8 @@ class SessionProcesses:
         """Whether the player has not been used yet."""
         self._left_out: dict[str, str] = {}
         self._alone_ms: float | None = None
+        self._longer = 1
+        """Factor on the pairs and seconds of a claim's next set of processes."""
         self.broken: str | None = None
         """The reason why the reference cannot be judged against; every verdict then has it."""
         self.make_room: Callable[[], None] = lambda: None

@@ -34,6 +34,7 @@ from dvk.harness.transport.lent_tensors import (
     values_of,
 )
 from dvk.harness.transport.link import Gone
+from dvk.harness.transport.told import checksums
 
 CALLS_A_DOUBT = 500
 """Calls in which one may seem to have run while stopped, after the first that does: gains in so few do not move the median."""
@@ -187,7 +188,7 @@ class RunnerClient(RunnerOrders):
         if not self._tells:
             return None
         told = self.answer()
-        constants, text = told.get("constants"), told.get("spec")
+        constants, text, self._sums = told.get("constants"), told.get("spec"), told.get("written")
         if not isinstance(constants, list) or not isinstance(text, str):
             raise Interfered("it wrote to the judge's line")
         return constants, text
@@ -216,6 +217,8 @@ class RunnerClient(RunnerOrders):
             [t.data_ptr() for t in self.left]
         ):
             raise Interfered("its output still changed after the call was over")
+        if self._tells and self._sums != checksums(self.left):
+            raise Interfered("it still wrote to its inputs after the call was over")
         return self._received
 
     def _leave(self) -> None:

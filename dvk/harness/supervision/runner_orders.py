@@ -68,6 +68,8 @@ class RunnerOrders:
         self._written: list[torch.Tensor] = []
         self.left: list[torch.Tensor] = []
         """Final values of the inputs that the reference writes, after the last timed call, if read; owned here."""
+        self._sums: object = None
+        """Checksums of those inputs that the runner made when the call was over."""
         self.told: tuple[list[Any], str] | None = None
         """Results other than tensors of the last timed call, and the text of its nesting; None if not requested."""
 

@@ -43,6 +43,8 @@ _libc.process_vm_readv.argtypes = [
 
 PAGE = mmap.PAGESIZE
 LINE = 64
+GUARD_BYTES, MOST_GUARDED = 64 << 20, 4096
+"""Addresses around a lent tensor, which cost nothing; and for how many tensors: a process has 2^47."""
 LEAST_SPARE, MOST_SPARE, REFILLS = 8 << 20, 1 << 30, 4
 """Bytes; and how often, for a module that keeps something of every call needs more each time."""
 _MAP_FIXED, _MAP_NORESERVE, _PROT_NONE = 0x10, 0x4000, 0
@@ -218,7 +220,7 @@ def _all(pid: int, states: bytes) -> bool:
 
 
 class Mapping:
-    """Shared memory in segments, each ending at an unmapped page, so that an overrun faults.
+    """Shared memory in segments, each between `GUARD_BYTES` without memory, so that an overrun faults, also a wide one.
 
     Args:
         descriptor: of a memfd that holds the segments one after another, each from a page's start.
@@ -230,7 +232,8 @@ class Mapping:
 
     def __init__(self, descriptor: int, sizes: Sequence[int]):
         pages = [pages_of(size) for size in sizes]
-        self._size = sum(pages) + PAGE * (len(pages) + 1)
+        gap = GUARD_BYTES if len(pages) < MOST_GUARDED else PAGE
+        self._size = sum(pages) + gap * (len(pages) + 1)
         base = _libc.mmap(
             None,
             self._size,
@@ -243,7 +246,7 @@ class Mapping:
             raise OSError(ctypes.get_errno(), "cannot reserve addresses for shared memory")
         self._base: int | None = base
         self.addresses: list[int] = []
-        at, offset = base + PAGE, 0
+        at, offset = base + gap, 0
         for size in pages:
             if size:
                 got = _libc.mmap(
@@ -257,7 +260,7 @@ class Mapping:
                 if got == _FAILED:
                     raise OSError(ctypes.get_errno(), "cannot map shared memory")
             self.addresses.append(at)
-            at, offset = at + size + PAGE, offset + size
+            at, offset = at + size + gap, offset + size
 
     def close(self) -> None:
         """Unmap; remaining pointers then fault."""

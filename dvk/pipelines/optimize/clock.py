@@ -65,7 +65,7 @@ class TimeEstimate:
             search = f"{_shown(self.budget)} of search, for which the first verdict alone takes about {_shown(self.first)},"
         return (
             f"{search} and about {_shown(self.fixed)} for loading, capture and confirming the best: about {_shown(self.total)} in all "
-            f"(--budget-s sets the search)"
+            f"(--budget-s sets the search; on a busy machine confirming may take three times as long)"
         )
 
 

@@ -52,6 +52,11 @@ class JudgedCandidates:
         return time.monotonic() - self.began
 
     @property
+    def left_s(self) -> float:
+        """Seconds of the search's budget that are left; negative when it is over."""
+        return self.config.optimize.budget_s - self.elapsed_s
+
+    @property
     def _confirm_s(self) -> float:
         """Estimated time of confirming."""
         return self.expected.confirm if self.expected is not None else clock.LEAST_CONFIRM_S
@@ -170,9 +175,13 @@ class JudgedCandidates:
         if before and self._covers(before[-1]):
             return before[-1]
         if self.confirm_by is None:
-            self.confirm_by = time.monotonic() + clock.OVER * self._confirm_s
+            # What the search left of its budget is time to measure more while the interval is wide.
+            self.confirm_by = (
+                time.monotonic() + clock.OVER * self._confirm_s + max(0.0, self.left_s)
+            )
         live.stage(
-            f"confirming {what} in fresh processes, about {max(0.0, self.confirm_by - time.monotonic()):.0f} s at most"
+            f"confirming {what} in fresh processes, about {self._confirm_s:.0f} s, or up to "
+            f"{2 * max(0.0, self.confirm_by - time.monotonic()):.0f} s while the timings are noisy"
         )
         self.court.decide_by = self.confirm_by
         verdict = self._judged(candidate, "claim", self.baselines)

@@ -116,11 +116,6 @@ class SearchSession(JudgedCandidates):
     def graph(self) -> Graph | None:
         return self.captured.graph if self.captured else None
 
-    @property
-    def left_s(self) -> float:
-        """Seconds of the search's budget that are left; negative when it is over."""
-        return self.config.optimize.budget_s - self.elapsed_s
-
     def judge_with(self, task: Task) -> None:
         """Judge with another form of the task from now on, such as other shapes."""
         self.court.close()
