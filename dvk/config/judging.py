@@ -64,11 +64,13 @@ class JudgeConfig(Section):
     claim_pairs: int = Field(
         50,
         ge=20,
-        description="Paired samples at the claim tier, in each process; fewer once `settled`.",
+        description="Paired samples at the claim tier, in each process; fewer once `settled`, up to four times more from the sixth on.",
     )
     search_s: float = Field(0.5, gt=0, description="Longest timing at the search tier.")
     claim_s: float = Field(
-        1.0, gt=0, description="Longest timing at the claim tier, per arm and process."
+        1.0,
+        gt=0,
+        description="Longest timing at the claim tier, per arm and process; four times as long from the sixth on.",
     )
     exact_strides: bool = Field(
         False,
