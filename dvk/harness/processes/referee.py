@@ -107,7 +107,7 @@ class _Referee:
                 )
                 for tier in ("smoke", "search", "claim")
             }
-            self.cases = Cases(
+            self.cases: Cases = Cases(
                 self.built,
                 self.plans["claim"],
                 request["seed"],
