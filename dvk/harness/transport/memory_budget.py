@@ -1,6 +1,6 @@
 """Memory that judging processes may keep, whatever the reference takes: cached inputs and answers, within limits.
 
-The limit of a referee's process (`limits.memory_bytes`) is for the reference that runs there. What the judge holds beside it
+The limit of a referee's process (`limits.memory_bytes`) is for the reference that runs there. What the judge itself holds
 comes on top (`beside_the_reference`), else a reference of any size would run out of memory once enough draws are kept.
 """
 
