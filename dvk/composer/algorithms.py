@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.analysis.online import SoftmaxPair, online_pair
+from dvk.composer.codegen.base import codegen
 from dvk.composer.codegen.triton import matmul_schedule
 from dvk.composer.codegen.triton import schedule as triton_schedule
 from dvk.composer.codegen.triton.matmul import MatmulSchedule, depth_of
@@ -56,6 +57,7 @@ WORDS = {
     "warps": "warps",
 }
 """Key of a printed schedule → its word in a phrase, in the order of the phrases."""
+ROW_SUMS = "rows added up in blocks"
 MIN_LOOP = 8
 """Minimum row length, in elements, for which a loop pays."""
 
@@ -63,7 +65,9 @@ MIN_LOOP = 8
 def algorithms(kernel: Kernel, backend: BackendName, target: Target = DEFAULT) -> Algorithms:
     """Map each algorithm to its schedules, the usual one first. Every pointwise, row and column kernel of more than a few elements has at
     least three."""
-    if backend == "cpp":
+    if kernel.family == "row_sums":
+        found: Algorithms = {ROW_SUMS: [*codegen(backend).schedules(kernel, target)]}
+    elif backend == "cpp":
         found = _cpp(kernel, target)
     else:
         found = {"pointwise": _triton_pointwise, "product": _triton_products}.get(
@@ -74,6 +78,8 @@ def algorithms(kernel: Kernel, backend: BackendName, target: Target = DEFAULT) -
 
 def usual(kernel: Kernel, backend: BackendName) -> Schedule:
     """The default schedule of a kernel."""
+    if kernel.family == "row_sums":
+        return codegen(backend).default_schedule(kernel)
     if kernel.family == "product":
         return _products(kernel)[0]
     return (cpp if backend == "cpp" else triton_schedule).default_schedule(kernel)
@@ -81,6 +87,8 @@ def usual(kernel: Kernel, backend: BackendName) -> Schedule:
 
 def name_of(kernel: Kernel, schedule: Schedule, backend: BackendName) -> str:
     """The algorithm of a schedule."""
+    if kernel.family == "row_sums":
+        return ROW_SUMS
     return _cpp_name(kernel, schedule) if backend == "cpp" else _triton_name(kernel, schedule)
 
 

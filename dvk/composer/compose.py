@@ -13,7 +13,7 @@ from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.codegen.base import Codegen, KernelSet, codegen
 from dvk.composer.dropin import facts, forward, layouts, source_file
-from dvk.composer.fusion import matmul_rules
+from dvk.composer.fusion import column_sums, matmul_rules
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
@@ -104,7 +104,11 @@ def fuse_graph(
     prims = lower(graph, *how, device=device)
     if repeated := matmul_rules.repeated(prims):
         prims = lower(graph, *how, repeated, device)
-    part = partition(prims, partial(_may_merge, names))
+    merge = partial(_may_merge, names)
+    if recipes.COLUMN_SUMS in names:
+        part = column_sums.partitioned(prims, merge, device)
+    else:
+        part = partition(prims, merge)
     if not matmul_rules.are_whole(part):
         return fuse_graph(
             graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32, first

@@ -82,6 +82,9 @@ def _family(
     )
 
 
+COLUMN_SUMS = "column_sums"
+
+
 RECIPES: dict[str, Recipe] = {
     r.name: r
     for r in (
@@ -281,6 +284,12 @@ RECIPES: dict[str, Recipe] = {
             needs=Occasion.normalises_exponents,
         ),
         Recipe("split_reduction", "few long rows", kind="schedule", needs=Occasion.reduces),
+        Recipe(
+            COLUMN_SUMS,
+            "the backward of a training step sums over rows what a kernel computes row by row",
+            kind="fusion",
+            needs=lambda _: False,  # of training steps alone: see `applicable_to`
+        ),
     )
 }
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
@@ -291,6 +300,7 @@ NOT_IN_DSL = (
     "attention_finite",
     "batch_norm_training",
     "collapse_linear_reduction_finite",
+    COLUMN_SUMS,
     "common_subexpressions",
     "convolution_bias",
     cudnn.RECIPE,
@@ -355,6 +365,8 @@ def applicable_to(
         for graph in (training.forward, training.backward)
         for name in applicable(graph, device, backend, but=but)
     }
+    if "fuse_rowwise" in found and COLUMN_SUMS not in codegen(backend).excluded:
+        found.add(COLUMN_SUMS)
     return [name for name in RECIPES if name in found]
 
 

@@ -46,10 +46,16 @@ def table() -> dict[Any, Callable[..., Any]]:
     }
     return made | {
         aten.nll_loss_backward.default: nll_loss_backward,
+        aten.native_dropout_backward.default: native_dropout_backward,
         aten.native_layer_norm.default: native_layer_norm,
         aten.native_group_norm.default: native_group_norm,
         aten._native_batch_norm_legit_functional.default: batch_norm_functional,
     }
+
+
+def native_dropout_backward(grad: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    """Elementwise: it belongs in the kernel that computes `grad`."""
+    return grad * mask.to(grad.dtype) * scale
 
 
 def native_layer_norm(

@@ -114,7 +114,9 @@ class Codegen(ABC):
         splits_rows: several launches, or programs without a common order, may work on one row.
     """
 
-    excluded: ClassVar[frozenset[str]] = frozenset({"recurrent_sequences", "huge_pages"})
+    excluded: ClassVar[frozenset[str]] = frozenset(
+        {"recurrent_sequences", "huge_pages", "column_sums"}
+    )
     schedule_types: ClassVar[tuple[type[Schedule], ...]]
     has_families: ClassVar[bool] = False
     has_recurrences: ClassVar[bool] = False

@@ -249,6 +249,9 @@ class HostWriter:
         """Map each value to the index of the last step that touches it; aliases keep the memory of extern results alive by themselves."""
         last: dict[IRNode, int] = {}
         for number, step in enumerate(self.part.schedule):
+            if isinstance(step, FusionGroup):
+                last.update({fold.partial: number for fold in step.folds})
+                last.update({partial: number for partial, _ in step.partials.values()})
             for member in step.members if isinstance(step, FusionGroup) else [step]:
                 last.setdefault(member, number)
                 for operand in member.operands:

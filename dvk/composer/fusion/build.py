@@ -41,7 +41,7 @@ def build(
     stores = builder.stores()
     rows, reduced, mapping = _order_and_coalesce(group, builder.instrs, stores)
     instrs = [_rewrite(i, mapping) for i in builder.instrs]
-    stores = [Store(s.value, s.buffer, s.offset.substitute(mapping)) for s in stores]
+    stores = [replace(s, offset=s.offset.substitute(mapping)) for s in stores]
     family = "window" if is_window(group, instrs, stores, reduced) else _family(reduced, instrs)
     if any(i.op.startswith("scan_") for i in instrs):
         family = "scan" if family == "row" else "scan_column"
@@ -57,6 +57,8 @@ def build(
         family,
         summary,
     )
+    if group.folds:
+        return replace(made, family="row_sums")
     return replace(made, family="product") if form_of(made) is not None else made
 
 
@@ -201,6 +203,17 @@ class _Builder:
             prim=prim,
         )
 
+    def _partial(self, prim: IRNode) -> Ref:
+        """The load of what another kernel has added up of a sum's operand."""
+        partial, offset = self.group.partials[prim]
+        self.inputs.append(self._buffer(partial))
+        kind, at = register_type(partial.dtype), len(self.inputs) - 1
+        return Ref(
+            self._emit(
+                "load", (), kind, kind, offset.vars, 0, buffer=at, offset=offset, prim=partial
+            )
+        )
+
     def add(self, prim: IRNode) -> None:
         if prim.op == "bounded":
             self._bounded(prim)
@@ -208,7 +221,10 @@ class _Builder:
         if prim.op == "gather":
             self._gather(prim)
             return
-        args = tuple(self._operand(prim, i) for i in range(len(prim.operands)))
+        if prim in self.group.partials:
+            args: tuple[Argument, ...] = (self._partial(prim),)
+        else:
+            args = tuple(self._operand(prim, i) for i in range(len(prim.operands)))
         sources = [self.instrs[a.id] for a in args if isinstance(a, Ref)]
         vars_: frozenset[Var] = frozenset().union(*(s.vars for s in sources))
         stage = max((s.stage for s in sources), default=0)
@@ -265,6 +281,11 @@ class _Builder:
                         linearize(self.group.index[prim], buffer.strides),
                     )
                 )
+        for fold in self.group.folds:
+            self.outputs.append(self._buffer(fold.partial))
+            result.append(
+                Store(self.value[fold.value], len(self.outputs) - 1, fold.offset, folded=True)
+            )
         return result
 
 

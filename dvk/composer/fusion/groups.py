@@ -5,11 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dvk.composer.ir.affine import Index, Var
+from dvk.composer.ir.affine import Affine, Index, Var
 from dvk.composer.ir.effects import checks, draws, is_step, walk_refs, written
 from dvk.composer.ir.nodes import IRNode, View, operand_index
 from dvk.composer.lowering.dispatch import FINITE
 from dvk.composer.lowering.whole_graph import PrimGraph
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A value that a group adds up over the rows of each block (`column_sums`)."""
+
+    partial: IRNode
+    """The sums: blocks × elements of a row."""
+    value: IRNode
+    offset: Affine
+    """Place in a row of sums."""
 
 
 @dataclass(eq=False)
@@ -23,6 +34,16 @@ class FusionGroup:
     reduced: frozenset[Var]
     order: list[Var]
     """Loop variables, outermost first."""
+    folds: list[Fold] = field(default_factory=list)
+    partials: dict[IRNode, tuple[IRNode, Affine]] = field(default_factory=dict)
+    """Sums that read what another group has added up in blocks, and where."""
+
+    @property
+    def added_up(self) -> list[IRNode]:
+        """Values that other groups add up for this one."""
+        return [
+            o.base for p, _ in self.partials.values() for o in p.operands if isinstance(o, View)
+        ]
 
     @property
     def rows(self) -> int:

@@ -391,6 +391,9 @@ def _schedule(prims: list[IRNode], owner: dict[IRNode, FusionGroup]) -> list[Fus
         if id(step) in done:
             return
         done.add(id(step))
+        if isinstance(step, FusionGroup):
+            for value in step.added_up:
+                visit(owner[value])
         for member in step.members if isinstance(step, FusionGroup) else [step]:
             for operand in member.operands:
                 if isinstance(operand, View):

@@ -104,6 +104,8 @@ class Store:
     value: int
     buffer: int
     offset: Affine
+    folded: bool = False
+    """The rows of a block are added up: the buffer has a row for each block, and `offset` is a place in it."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class Kernel:
     stores: tuple[Store, ...]
     family: str = field(default="pointwise")
     """`pointwise`, `row` (reduces the fastest dimension), `column` (reduces a slower one), `window` (many short
-    ones that may overlap), `scan` or `scan_column` (a scan along or across memory), `product` (of matrices)."""
+    ones that may overlap), `row_sums` (walks rows and adds them up in blocks), `scan` or `scan_column` (a scan along
+    or across memory), `product` (of matrices)."""
     summary: str = ""
     """One line for people: the operators inside."""
 
@@ -155,6 +158,12 @@ class Kernel:
                 *(a for i in self.instrs for a in i.args if not isinstance(a, Ref)),
             ]
         )
+
+    @property
+    def rows_of_block(self) -> int:
+        """Rows that folded stores add up; 0 without such stores."""
+        blocks = next((self.outputs[s.buffer].shape[0] for s in self.stores if s.folded), 0)
+        return -(-self.num_rows // blocks) if blocks else 0
 
     def is_row_value(self, instr: Instr) -> bool:
         """Computed once per row rather than once per element."""

@@ -21,7 +21,7 @@ FAR = 1e37
 
 def centred(kernel: Kernel) -> Kernel:
     """Return the kernel with such means computed around the first element of each row."""
-    means = means_of(kernel) if kernel.family in ("row", "column") else {}
+    means = means_of(kernel) if kernel.family in ("row", "column", "row_sums") else {}
     return _Centring(kernel, means).kernel() if means else kernel
 
 

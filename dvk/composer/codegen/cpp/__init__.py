@@ -9,6 +9,7 @@ Not covered: scatter, types wider than 8 bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dvk.composer.codegen.analysis.centred import centred
 from dvk.composer.codegen.cpp import matmul, pooling, scan
@@ -78,6 +79,8 @@ def schedules(kernel: Kernel, target: Target = DEFAULT) -> list[CppSchedule]:
     if kernel.family in SCHEDULES_BY_FAMILY:
         return SCHEDULES_BY_FAMILY[kernel.family](kernel, target.cpu)
     first = default_loops(kernel, target.cpu)
+    if kernel.family == "row_sums":
+        return [replace(first, width=width) for width in widths(target.cpu)]
     options: list[CppSchedule] = [first]
     chunks = (
         (64, 256, 1024)

@@ -19,6 +19,7 @@ from dvk.composer.codegen.cpp.scalar import REGISTER, identity, may_be_nan
 from dvk.composer.codegen.cpp.scan import scan_kernel
 from dvk.composer.codegen.cpp.writer import CppWriter, ref_of
 from dvk.composer.ir.affine import Var
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Instr, Kernel, Store
 from dvk.composer.ir.schedules.cpp import CppDirect, CppForm, CppProduct
 
@@ -70,7 +71,9 @@ class KernelWriter(CppWriter):
     def _row_kernel(self) -> None:
         """Row kernels: a task is a row, or with `inner` parallelism a slice of each pass over it."""
         k = self.k
-        if self.loops.parallel == "inner":
+        if k.rows_of_block:
+            self._open_block()
+        elif self.loops.parallel == "inner":
             self.open(f"for (long t = 0; t < {k.num_rows!r}; ++t)")
         else:
             self.parallel_for("t", k.num_rows)
@@ -79,6 +82,23 @@ class KernelWriter(CppWriter):
             self.put(f"{REGISTER[k.instrs[value].type]} {self.buffer}{value}[{k.row_length!r}];")
         self._passes(0)
         self.close()
+        if k.rows_of_block:
+            self.close()
+
+    def _open_block(self) -> None:
+        """Open the loops over blocks, whose sums start at 0, and over the rows of a block."""
+        k, size = self.k, self.k.rows_of_block
+        if self.loops.parallel == "inner":
+            raise CannotCompose("rows that are added up are not shared by threads")
+        self.parallel_for("b", -(-k.num_rows // size))
+        for store in k.stores:
+            if store.folded:
+                length = k.outputs[store.buffer].shape[1]
+                cell = f"o{store.buffer}[b * {length} + l]"
+                self.put(f"for (long l = 0; l < {length}; ++l) {cell} = 0;")
+        last = f"(b + 1) * {size}"
+        stop = f"({last} < {k.num_rows} ? {last} : {k.num_rows})" if k.num_rows % size else last
+        self.open(f"for (long t = b * {size}; t < {stop}; ++t)")
 
     def _passes(self, chunk: int) -> None:
         k = self.k

@@ -50,7 +50,7 @@ class CppWriter(CSource):
         super().__init__(kernel)
         self.schedule, self.inplace = schedule, inplace
         # The variable that SIMD runs over: the fastest reduced one, or the fastest row variable.
-        self.rows = kernel.family == "row" or schedule.strided
+        self.rows = kernel.family in ("row", "row_sums") or schedule.strided
         pool = kernel.reduced if self.rows else kernel.rows
         self.lane: Var | None = pool[-1] if pool else None
         self.arrays = (
@@ -245,6 +245,11 @@ class CppWriter(CSource):
         instr = self.k.instrs[store.value]
         buffer = self.k.outputs[store.buffer]
         value = self.arg(Ref(instr.id), instr.type)
+        if store.folded:
+            self.put(
+                f"o{store.buffer}[b * {buffer.shape[1]} + {self.offset(store.offset)}] += {value};"
+            )
+            return
         self.put(
             f"o{store.buffer}[{self.offset(store.offset)}] = {stored(value, buffer.dtype, self.half)};"
         )

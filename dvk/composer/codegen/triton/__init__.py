@@ -18,6 +18,7 @@ from dvk.composer.codegen.base import launch_lines
 from dvk.composer.codegen.triton import matmul, scalar, scan
 from dvk.composer.codegen.triton.forms import looped, persistent, pointwise, strided
 from dvk.composer.codegen.triton.pooling import window
+from dvk.composer.codegen.triton.row_sums import blocks_of_rows
 from dvk.composer.codegen.triton.schedule import axes, default_schedule, schedules
 from dvk.composer.codegen.triton.split import split
 from dvk.composer.codegen.triton.writer import TritonFunction
@@ -27,6 +28,7 @@ from dvk.composer.ir.schedules.triton import (
     TritonFlat,
     TritonLooped,
     TritonPersistent,
+    TritonRowSums,
     TritonSchedule,
     TritonSplit,
     TritonStride,
@@ -177,6 +179,8 @@ def _function(kernel: Kernel, schedule: TritonSchedule, cut: list[TileAxis]) -> 
             return persistent(kernel, schedule, cut)
         case TritonLooped():
             return looped(kernel, schedule, cut)
+        case TritonRowSums():
+            return blocks_of_rows(kernel, schedule, cut)
         case TritonWindow() | TritonWindowTile():
             return window(kernel, schedule, cut)
     raise CannotCompose(f"Triton has no form for {schedule}")

@@ -26,6 +26,7 @@ class Triton(Codegen):
     """See the module."""
 
     has_families = True
+    excluded = Codegen.excluded - {"column_sums"}
     takes_sizes = True
     schedule_types = TRITON
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dvk.composer.codegen.analysis.online import VariancePair
@@ -40,12 +41,20 @@ def persistent(kernel: Kernel, schedule: TritonPersistent, axes: list[TileAxis])
     *rows, row = axes
     _place(writer, rows)
     writer.tile.define(row, "0")
-    mask = writer.tile.mask([row])
+    whole_rows(writer, row, kernel.instrs)
+    for store in kernel.stores:
+        writer.store(store)
+    return _function(writer, schedule.warps, rows)
+
+
+def whole_rows(writer: TritonWriter, row: TileAxis, instrs: Sequence[Instr]) -> None:
+    """Emit those instructions of a kernel with rows in registers that are needed."""
+    kernel, mask = writer.k, writer.tile.mask([row])
     looped_over = [r for stage in range(kernel.num_stages) for r in writer.looped_reduces(stage)]
     needed = writer.closure(
         [*writer.operands(looped_over), *(s.value for s in kernel.stores)], row_level=False
     )
-    for instr in kernel.instrs:
+    for instr in instrs:
         if not kernel.is_row_value(instr) and instr not in needed:
             continue
         if not instr.op.startswith("reduce_"):
@@ -63,9 +72,6 @@ def persistent(kernel: Kernel, schedule: TritonPersistent, axes: list[TileAxis])
                 # The operand may be constant along the row; a product needs all of its copies.
                 operand = f"{operand} * tl.full({writer.tile.shape([row])}, 1, {TYPES[instr.type]})"
             writer.tile.put(f"v{instr.id} = {writer.fold(instr, operand)}")
-    for store in kernel.stores:
-        writer.store(store)
-    return _function(writer, schedule.warps, rows)
 
 
 def _moments(writer: TritonWriter, pair: MomentsPair, instr: Instr, mask: str) -> None:

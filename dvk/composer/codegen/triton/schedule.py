@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dvk.composer.codegen.analysis.online import online_pair
 from dvk.composer.codegen.analysis.tiles import TileAxis
-from dvk.composer.codegen.triton import matmul_schedule, pooling, scan
+from dvk.composer.codegen.triton import matmul_schedule, pooling, row_sums, scan
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import READS, Kernel
@@ -20,6 +20,7 @@ from dvk.composer.ir.schedules.triton import (
     TritonFlat,
     TritonLooped,
     TritonPersistent,
+    TritonRowSums,
     TritonSchedule,
     TritonSplit,
     TritonStride,
@@ -44,6 +45,7 @@ SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel, Gpu], list[TritonSchedule]]] = 
     "product": matmul_schedule.schedules,
     "scan": scan.schedules,
     "scan_column": scan.schedules,
+    "row_sums": row_sums.schedules,
 }
 """Kernel families that list their schedules themselves."""
 
@@ -100,6 +102,11 @@ def axes(kernel: Kernel, schedule: TritonSchedule) -> list[TileAxis]:
             *_scalar(outer),
             _axis("y", middle, schedule.yblock),
             _axis("x", inner, schedule.xblock),
+        ]
+    if isinstance(schedule, TritonRowSums):
+        return [
+            _axis("x", rows, schedule.xblock),
+            _axis("r", reduced, pow2(math.prod(v.size for v in reduced))),
         ]
     if isinstance(schedule, TritonPersistent | TritonLooped | TritonSplit):
         return _row_axes(kernel, schedule, rows, reduced)

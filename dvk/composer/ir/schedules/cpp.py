@@ -42,7 +42,7 @@ class CppLoops(CppSchedule):
         unrolled: the positions of a window are written one after the other.
     """
 
-    families = ("pointwise", "row", "column", "window", "scan", "scan_column")
+    families = ("pointwise", "row", "column", "window", "scan", "scan_column", "row_sums")
     parallel: Parallel
     chunk: Positive
     width: Width

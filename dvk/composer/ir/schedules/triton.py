@@ -82,6 +82,16 @@ class TritonLooped(TritonSchedule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TritonRowSums(TritonSchedule):
+    """A program a block of rows, `xblock` whole rows in registers at a time; sums over the rows stay there, too."""
+
+    families = ("row_sums",)
+    kind: Literal["row_sums"] = "row_sums"
+    xblock: Power
+    warps: Power
+
+
+@dataclass(frozen=True, kw_only=True)
 class TritonSplit(TritonSchedule):
     """Each row in `splits` slices, `rblock` elements at a time; one launch a stage, partial results in between."""
 
@@ -214,6 +224,7 @@ TRITON = (
     TritonTile,
     TritonPersistent,
     TritonLooped,
+    TritonRowSums,
     TritonSplit,
     TritonWindow,
     TritonWindowTile,
