@@ -14,10 +14,12 @@ import torch
 
 from dvk.composer.capture.blame import one_line, operator_name
 from dvk.composer.capture.captured import CapturedGraph, Training
+from dvk.composer.capture.chunked_loss import with_chunked_losses
 from dvk.composer.capture.decompositions import table
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import is_step, touched
 from dvk.composer.ir.errors import CannotCompose
+from dvk.composer.ir.steps import CHUNKED_LOSS
 from dvk.composer.ir.text import spelled
 from dvk.records import Graph, Node
 
@@ -34,8 +36,8 @@ def with_backward(
     Raises:
         CannotCompose: an operator has no derivative, or the graph is more than operators on tensors.
     """
-    graph = captured.graph
-    _refuse(graph)
+    _refuse(captured.graph)
+    graph = with_chunked_losses(captured.graph)
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
     try:
         joint = _Joint(graph, trained)
@@ -203,6 +205,8 @@ def _function(
     returned += [f"{n.name}.detach()" for n in changed]
     lines.append(f"    return [{', '.join(returned)}]")
     space: dict[str, Any] = {"torch": torch}
+    if any(node.op == CHUNKED_LOSS for node in graph.nodes):
+        space["dvk_chunked_loss"] = torch.ops.dvk.chunked_loss.default
     exec("\n".join(lines), space)
     made: Callable[..., list[torch.Tensor]] = space["forward"]
     return made

@@ -12,6 +12,8 @@ from typing import Any
 from dvk.composer.ir import structures
 from dvk.records import Node
 
+CHUNKED_LOSS = "dvk.chunked_loss.default"
+"""A function of drop-ins (`runtime.chunked_loss`), an operator while a training step is traced."""
 GO_BACK = "return dvk_else"
 
 
@@ -72,6 +74,8 @@ def spelled(op: str, args: list[str]) -> str:
         seed, device = (part.partition("=")[2] for part in args)
         return f"torch.Generator({device}).manual_seed({seed})"
     kind, _, name = op.partition(".")
+    if op == CHUNKED_LOSS:
+        return f"dvk_chunked_loss({', '.join(args)})"
     return (
         f"({structures.OPERATIONS[name].format(*args)})"
         if kind == "python"

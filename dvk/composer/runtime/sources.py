@@ -32,6 +32,7 @@ FILES = (
     "graph_replay.py",
     "lines.py",
     "training.py",
+    "chunked_loss.py",
 )
 PREFIX = "dvk_"
 NAMED = re.compile(r"\bdvk_\w+")

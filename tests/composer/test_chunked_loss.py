@@ -1,0 +1,128 @@
+"""Linear and cross-entropy in chunks of rows: values, gradients, memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from dvk.composer.capture import chunked_loss
+from tests.composer.training_steps import TrainingDropIn, errors
+
+HEAD = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(12, 29, bias={bias})
+
+    def forward(self, x, target):
+        logits = self.head(x)
+        return {text}
+"""
+CASES: dict[str, tuple[str, bool]] = {
+    "mean": ("F.cross_entropy(logits, target)", False),
+    "sum with bias": ("F.cross_entropy(logits, target, reduction='sum')", True),
+    "smoothed": ("F.cross_entropy(logits, target, label_smoothing=0.2, ignore_index=3)", True),
+    "tokens": ("F.cross_entropy(logits.view(-1, 29), target.reshape(-1), ignore_index=-1)", False),
+    "scaled": ("F.cross_entropy(logits, target).exp() * 0.5 + x.mean()", True),
+}
+
+
+def made(text: str, bias: bool, monkeypatch: pytest.MonkeyPatch) -> TrainingDropIn:
+    """A drop-in whose chunks have 16 of its 70 rows."""
+    monkeypatch.setattr(chunked_loss, "LARGE", 0)
+    monkeypatch.setattr(chunked_loss, "CHUNK", 16 * 29 * 4)
+    torch.manual_seed(0)
+    shape = (7, 10) if "view" in text else (70,)
+    target = torch.randint(0, 29, shape)
+    if "-1)" in text:
+        target[2:4, :7] = -1
+    return TrainingDropIn(HEAD.format(text=text, bias=bias), 3 * torch.randn(*shape, 12), target)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_as_exact_as_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = made(*CASES[name], monkeypatch)
+    assert "dvk_chunked_loss(" in block.candidate.source
+    found = errors(block)
+    assert all(new <= 4 * eager + 1e-6 for eager, new in found.values()), found
+    assert block.runs == {"run": 1, "back": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "F.cross_entropy(logits, target, reduction='none')",
+        "(F.cross_entropy(logits, target), logits)",
+        "F.cross_entropy(logits, target, weight=self.head.weight[:, 0].abs().detach())",
+    ],
+)
+def test_what_needs_all_logits_keeps_them(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = made(text, False, monkeypatch)
+    assert "dvk_chunked_loss(" not in block.candidate.source
+    found = errors(block)
+    assert all(new <= 4 * eager + 1e-6 for eager, new in found.values()), found
+
+
+def test_every_target_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = made(CASES["smoothed"][0], True, monkeypatch)
+    block.args[1].fill_(3)
+    got, want = block.gradients(True), block.gradients(False)
+    assert all(torch.equal(a.isnan(), b.isnan()) for a, b in zip(got, want, strict=True))
+
+
+MEASURED = """
+import resource, sys, torch
+from tests.composer.training_steps import TrainingDropIn
+from tests.composer.test_chunked_loss import HEAD
+torch.set_num_threads(1)
+text = HEAD.replace("29", "32000").replace("12,", "64,").format(bias=False, text="F.cross_entropy(logits, target)")
+block = TrainingDropIn(text, torch.randn(2048, 64), torch.randint(0, 32000, (2048,)))
+model = block.model if sys.argv[1] == "eager" else block.new
+x = block.args[0][:0]  # capture and compile are done
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+model(block.args[0], block.args[1]).backward()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_peak_memory_on_a_cpu() -> None:
+    """2048 × 32,000 logits are 262 MB; eager holds them, their log-softmax and a gradient."""
+    peaks = {}
+    for how in ("eager", "dvk"):
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, how], capture_output=True, text=True, check=True
+        )
+        peaks[how] = int(done.stdout.split()[-1]) / 1024
+    assert peaks["dvk"] < 0.5 * peaks["eager"], peaks
+
+
+@pytest.mark.gpu
+def test_peak_memory_on_a_gpu() -> None:
+    text = HEAD.replace("29", "32000").replace("12,", "1024,")
+    text = text.format(bias=False, text="F.cross_entropy(logits, target)")
+    args: list[Any] = [torch.randn(4096, 1024), torch.randint(0, 32000, (4096,))]
+    block = TrainingDropIn(text, *args)
+    peaks = []
+    for model in (block.model.cuda(), block.new.cuda()):
+        given = [t.cuda() for t in args]
+        given[0].requires_grad_(True)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run = chunked_loss.dvk_chunked_loss
+        if model is block.new:
+            run(given[0].detach(), model.head.weight.detach(), None, given[1], True, -100, 0.0, 512)
+        else:
+            model(*given).backward()
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+        model.zero_grad(set_to_none=True)
+    assert peaks[1] < 0.5 * peaks[0], peaks
