@@ -59,7 +59,8 @@ def _linear_of(loss: Node, nodes: dict[str, Node], readers: dict[str, int]) -> N
     """The linear whose result a loss alone reads, as rows of classes."""
     if loss.op != "aten.cross_entropy_loss.default" or loss.kwargs:
         return None
-    weight, reduction = [*loss.args[2:4], *(None, 1)[len(loss.args) - 2 :]][:2]
+    defaults: list[Any] = [None, 1]
+    weight, reduction = [*loss.args, *defaults[len(loss.args) - 2 :]][2:4]
     logits = nodes[loss.args[0]["ref"]]
     if weight is not None or reduction not in REDUCTIONS or len(logits.shape or ()) != 2:
         return None
@@ -75,10 +76,8 @@ def _linear_of(loss: Node, nodes: dict[str, Node], readers: dict[str, int]) -> N
 
 def _chunked(loss: Node, linear: Node) -> list[Node]:
     x, weight, *bias = linear.args
-    _, _, _, reduction, ignored, smoothing = [
-        *loss.args,
-        *(None, 1, -100, 0.0)[len(loss.args) - 2 :],
-    ]
+    defaults: list[Any] = [None, 1, -100, 0.0]
+    reduction, ignored, smoothing = [*loss.args, *defaults[len(loss.args) - 2 :]][3:]
     assert linear.shape is not None
     row = linear.shape[-1] * BYTES[str(linear.dtype)]
     rows = max(LEAST_ROWS, 1 << ((CHUNK // row) or 1).bit_length() - 1)
