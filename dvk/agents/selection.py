@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dvk.agents.dialects import Dialect
+from dvk.agents.evidence.offered import offered
 from dvk.agents.reading import MalformedAnswer
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Completion
@@ -15,6 +16,8 @@ from dvk.records import Skill, Task
 from dvk.skills import Library, query_from_graph
 from dvk.skills.graphs import QUERY_TERMS
 
+BESIDE = 2
+"""Hits looked at for each skill offered: the conditions of some do not hold."""
 _SPOKEN_FOR = frozenset("F functional nn torch special".split())
 """Names that operators and layers are attributes of."""
 _SILENT = frozenset(
@@ -39,7 +42,7 @@ class Selected:
 
 
 def candidates(subject: TaskContext, library: Library, settings: AgentsConfig) -> list[Skill]:
-    """BM25 hits for a task, best first; empty when the library has no match.
+    """Skills for a task: BM25 hits whose condition holds, those that have gained on this machine first; empty without a match.
 
     The query is the graph's operators in the library's vocabulary and the operators that the source names, rarest first:
     no text of a prompt, no number, no name chosen by the author.
@@ -56,8 +59,9 @@ def candidates(subject: TaskContext, library: Library, settings: AgentsConfig) -
         if subject.captured is not None
         else ""
     )
-    hits = library.search(f"{graph} {' '.join(telling)}", settings.num_candidates, snippets=False)
-    return [hit.skill for hit in hits]
+    query = f"{graph} {' '.join(telling)}"
+    hits = library.search(query, BESIDE * settings.num_candidates, snippets=False)
+    return offered(subject, [hit.skill for hit in hits])[: settings.num_candidates]
 
 
 def source_words(task: Task) -> list[str]:

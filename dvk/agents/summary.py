@@ -132,12 +132,14 @@ def _skill(draft: Mapping[str, Any], provenance: Mapping[str, Any]) -> Skill:
             scope=_scope(draft),
             tags=plain,
             body=body,
+            when=_optional(draft, "when"),
+            do=_optional(draft, "do"),
             provenance=dict(provenance),
         )
     except ValidationError as error:
-        raise MalformedAnswer(
-            f"bad {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}"
-        ) from None
+        first = error.errors()[0]
+        why = first["msg"].removeprefix("Value error, ")
+        raise MalformedAnswer(f"bad {first['loc'][0]}: {why}") from None
 
 
 def _text(draft: Mapping[str, Any], key: str) -> str:
@@ -145,6 +147,11 @@ def _text(draft: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise MalformedAnswer(f"no {'content' if key == 'body' else key}")
     return value.strip() if key == "body" else " ".join(value.split())
+
+
+def _optional(draft: Mapping[str, Any], key: str) -> str | None:
+    value = draft.get(key)
+    return " ".join(value.split()) or None if isinstance(value, str) else None
 
 
 def _scope(draft: Mapping[str, Any]) -> str:

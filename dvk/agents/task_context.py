@@ -49,12 +49,17 @@ def cut(text: str, num_tokens: int) -> str:
     return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[len(text) - tail :] if tail else ''}"
 
 
-def headers(skills: Sequence[Skill]) -> str:
-    """A numbered list for choosing from: name, scope, tags, description; no bodies."""
-    return "\n".join(
-        f"{number}. **{skill.name}** [scope={skill.scope}] [tags: {', '.join(skill.tags)}]\n   {_one_line(skill.description)}"
-        for number, skill in enumerate(skills, 1)
-    )
+def headers(skills: Sequence[Skill], evidence: Sequence[str] = ()) -> str:
+    """A numbered list for choosing from: name, scope, tags, description, condition with change, evidence if given; no bodies."""
+    rows = []
+    for number, skill in enumerate(skills, 1):
+        tags = f"[scope={skill.scope}] [tags: {', '.join(skill.tags)}]"
+        rows += [f"{number}. **{skill.name}** {tags}", f"   {_one_line(skill.description)}"]
+        if skill.do is not None and evidence:
+            rows.append(f"   when {skill.when}: {skill.do}")
+        if evidence and evidence[number - 1]:
+            rows.append(f"   measured: {evidence[number - 1]}")
+    return "\n".join(rows)
 
 
 def full_text(skill: Skill) -> str:

@@ -63,6 +63,16 @@ def update_skill_library(most: int) -> dict[str, Any]:
                 **text,
                 "description": "Markdown with ## Motivation, ## Key Idea, ## When it pays, ## Example, ## Pitfalls.",
             },
+            "when": {
+                **text,
+                "description": "Optional, with `do`: a condition that can be checked, e.g. `device = cuda, does = softmax, "
+                "row_length > 4096`, or `always`.",
+            },
+            "do": {
+                **text,
+                "description": "Optional, with `when`: a change of the composer's plan, e.g. `+own_matmul -inplace_epilogue` or "
+                "`kernels = looped online yes`.",
+            },
         },
         "required": ["name", "description", "scope", "tags", "content"],
     }

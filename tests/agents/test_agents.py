@@ -245,7 +245,11 @@ def test_what_training_data_says_is_what_is_read(name: str) -> None:
         assert [
             s.name for s in selection.read(dialect, said(text), OFFERED, SETTINGS).skills
         ] == chosen
-    skills = [make_skill("one", tags=("a", "b"), scope="task_specific/norm"), make_skill("two")]
+    block = {"when": "device = cuda", "do": "+own_matmul"}
+    skills = [
+        make_skill("one", tags=("a", "b"), scope="task_specific/norm", **block),
+        make_skill("two", **block),
+    ]
     trace = Trace(role="policy", turns=(turn(ok(1.0), "TEXT"), turn(ok(2.0), "TEXT")))
     for some in ([], skills[:1], skills):
         found = summary.read(

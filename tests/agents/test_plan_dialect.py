@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dvk.agents import policy
+from dvk.agents import policy, summary
 from dvk.agents.dialects import get
 from dvk.agents.dialects.plan import PlanDialect, space_of
 from dvk.agents.task_context import TaskContext
@@ -12,7 +12,7 @@ from dvk.backbone import Completion
 from dvk.composer import Plan
 from dvk.composer.capture.export import trace
 from dvk.config import AgentsConfig, Config
-from dvk.records import Candidate
+from dvk.records import Candidate, Skill, Trace
 from dvk.search import SearchProblem
 from dvk.search.stratified import plans
 from dvk.tasks import load
@@ -63,3 +63,43 @@ def test_an_unreadable_answer_says_where_it_went_wrong(subject: TaskContext) -> 
     assert isinstance(reply, policy.Reply) and reply.shown == len("plan +gold")
     assert "cut at the token limit" in str(read(subject, "plan", "length"))
     assert read(subject, " ") == "an empty answer"
+
+
+def test_skills_are_shown_in_the_words_of_plans_with_their_evidence(subject: TaskContext) -> None:
+    entry = {"source": "table", "machine": "NVIDIA H100, torch 2", "backend": "cpp", "tasks": 14}
+    entry |= {"gain": 1.09, "lo": 1.04, "hi": 1.15}
+    found = Skill(
+        name="own",
+        description="d",
+        body="b",
+        when="has = linear",
+        do="+own_matmul",
+        evidence=(entry,),
+    )
+    (message,) = get("plan").selection(subject, (found,), SETTINGS).messages
+    row = str(message["content"]).splitlines()[-2]
+    assert row == "1 own | has = linear | +own_matmul | 14 tasks x1.09 [1.04, 1.15] on h100"
+    (message,) = get("plan").policy(subject, (found,), SETTINGS).messages
+    assert "skill own\nwhen has = linear\ndo +own_matmul\nplan" in str(message["content"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("skill a\nwhen has = linear\ndo +own_matmul", ""),
+        ("none", ""),
+        ("skill a\nwhen rows are long\ndo +own_matmul", "is no term"),
+        ("skill a\nwhen always\ndo the whole row in registers", "is no change"),
+    ],
+)
+def test_a_summary_proposes_blocks_or_is_malformed(
+    subject: TaskContext, text: str, said: str
+) -> None:
+    trace_ = Trace(role="policy", skills=(), turns=())
+    found = summary.read(
+        get("plan"), subject, Completion(text=text, finish="stop"), trace_, SETTINGS, {}
+    )
+    assert said in (found.malformed or "") and bool(said) == (found.malformed is not None)
+    if text.startswith("skill") and not said:
+        (skill,) = found.skills
+        assert (skill.when, skill.do) == ("has = linear", "+own_matmul")

@@ -10,6 +10,7 @@ from dvk.agents import feedback, reading, task_context, tools
 from dvk.agents.briefs import Brief, ReviewAdvice
 from dvk.agents.dialects import searching
 from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
+from dvk.agents.evidence.offered import shown
 from dvk.agents.feedback import FEEDBACK_TOKENS
 from dvk.agents.task_context import (
     NEW_SKILL_TOKENS,
@@ -97,8 +98,9 @@ class ChatDialect:
         self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
     ) -> Conversation:
         system = SELECT.format(backend=TITLES[subject.backend], most=settings.num_chosen)
+        listed = task_context.headers(skills, [shown(subject, skill) for skill in skills])
         asked = (
-            f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills\n\n{task_context.headers(skills)}\n\n"
+            f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n## Skills\n\n{listed}\n\n"
             f"Call `select_skills` with at most {settings.num_chosen} of these names."
         )
         return conversation(system, asked, tools.select_skills(settings.num_chosen))
@@ -198,7 +200,7 @@ class ChatDialect:
         proposed = reading.arguments(answer.text, answer.tool_calls, tool)["new_skills"]
         if not all(isinstance(item, Mapping) for item in proposed):
             raise reading.MalformedAnswer("a new skill that is not an object")
-        kept = ("name", "description", "scope", "tags")
+        kept = ("name", "description", "scope", "tags", "when", "do")
         return [
             {**{key: item[key] for key in kept if key in item}, "body": item.get("content")}
             for item in proposed
@@ -212,6 +214,7 @@ class ChatDialect:
                 "scope": s.scope,
                 "tags": list(s.tags),
                 "content": s.body,
+                **({"when": s.when, "do": s.do} if s.do is not None else {}),
             }
             for s in skills
         ]

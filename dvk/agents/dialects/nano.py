@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.agents import feedback, notes, task_context
+from dvk.agents.evidence.offered import shown
 from dvk.agents.reading import MalformedAnswer
 from dvk.agents.task_context import SUMMARY_TOKENS, TaskContext
 from dvk.agents.turns import speedup
@@ -49,6 +50,10 @@ class CompactDialect:
     reads_graph = True
     longest: Mapping[Role, int] = {"selection": 24, "policy": 1024, "summary": 192}
 
+    def note(self, skill: Skill) -> notes.Note:
+        """A skill as this dialect writes it."""
+        return notes.note(skill)
+
     # ------------------------------------------------------------ selection
 
     def selection(
@@ -56,10 +61,9 @@ class CompactDialect:
     ) -> Conversation:
         rows = []
         for number, skill in enumerate(skills, 1):
-            note = notes.note(skill)
-            rows.append(
-                f"{number} {note.name} | {notes.line(note.when, LISTED)} | {notes.line(note.do, LISTED)}"
-            )
+            note, evidence = self.note(skill), shown(subject, skill)
+            parts = [note.name, notes.line(note.when, LISTED), notes.line(note.do, LISTED)]
+            rows.append(f"{number} {' | '.join([*parts, *([evidence] if evidence else [])])}")
         return ask(listing(subject), *rows, f"select {settings.num_chosen}")
 
     def read_selection(
@@ -84,7 +88,7 @@ class CompactDialect:
     def policy(
         self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
     ) -> Conversation:
-        return ask(listing(subject), *(notes.note(skill).text() for skill in skills), WRITE)
+        return ask(listing(subject), *(self.note(skill).text() for skill in skills), WRITE)
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         from dvk import nanolang
@@ -130,7 +134,7 @@ class CompactDialect:
             told += [f"try {number} {_found(turn.verdict, turn.malformed)}", text]
         return ask(
             listing(subject),
-            *(notes.note(skill).text() for skill in skills),
+            *(self.note(skill).text() for skill in skills),
             *told,
             f"learn {settings.num_new_skills}",
         )
@@ -154,7 +158,7 @@ class CompactDialect:
         ]
 
     def write_summary(self, skills: Sequence[Skill], think: str) -> str:
-        return "\n".join(notes.note(skill).text() for skill in skills) or "none"
+        return "\n".join(self.note(skill).text() for skill in skills) or "none"
 
 
 def _entry(subject: TaskContext, note: notes.Note, trace: Trace) -> dict[str, Any]:

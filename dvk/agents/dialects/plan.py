@@ -10,12 +10,16 @@
 
 `recipes` lists what an answer may add or take away, each line after it kernels that do the same under the default plan, and their
 schedule there. An answer is the difference from the default (`composer.plan_line`). It is right by construction.
+
+Skills are notes in the same words: their condition and change (`records.skill_block`). A summary proposes such blocks; what cannot be
+read as one is malformed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from dvk.agents import notes
 from dvk.agents.dialects.nano import CompactDialect, ask, listing
@@ -27,7 +31,8 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.plan_line import PLAN, PlanError, write_schedule
 from dvk.composer.plan_space import PlanSpace
 from dvk.config import AgentsConfig
-from dvk.records import Candidate, Role, Skill
+from dvk.records import Candidate, Role, Skill, Trace
+from dvk.records.skill_block import BlockError, parse_block
 
 MOST_KERNELS = 24
 """Groups of kernels listed: the largest, by bytes that they move."""
@@ -41,8 +46,28 @@ class PlanDialect(CompactDialect):
     def policy(
         self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
     ) -> Conversation:
-        given = [notes.note(skill).text() for skill in skills]
+        given = [self.note(skill).text() for skill in skills]
         return ask(listing(subject), *choices(space_of(subject)), *given, PLAN)
+
+    def note(self, skill: Skill) -> notes.Note:
+        """The condition and the change, in the words of plans; the prose of a skill without."""
+        if skill.when is None or skill.do is None:
+            return notes.note(skill)
+        return notes.Note(skill.name, skill.when, skill.do)
+
+    def read_summary(
+        self, subject: TaskContext, answer: Completion, trace: Trace, settings: AgentsConfig
+    ) -> list[dict[str, Any]]:
+        drafts = super().read_summary(subject, answer, trace, settings)
+        for draft in drafts:
+            made = notes.sections(draft["body"])[notes.SECTION].splitlines()
+            when, do = (line.partition(" ")[2] for line in made)
+            try:
+                parse_block(when, do)
+            except BlockError as error:
+                raise MalformedAnswer(f"{draft['name']}: {error}") from None
+            draft.update(when=when, do=do)
+        return drafts
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         if answer.finish == "length":

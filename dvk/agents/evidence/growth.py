@@ -1,6 +1,6 @@
-"""A library grown from a table: candidates mined on half of the tasks, admitted or refused on the other half.
+"""A library grown from a table: candidates mined on half of the tasks, admitted or refused on the other half; both halves in turn.
 
-    table ─▶ mined half ─▶ candidates (condition, change) ─▶ other half: gain over all tasks that the condition covers, both arms on
+    table ─▶ one half ─▶ candidates (condition, change) ─▶ other half: gain over all tasks that the condition covers, both arms on
     the same tasks ─▶ lower bound above BAR, false discoveries controlled over all candidates, not what another one says ─▶ skills
 
 Skills that are there get the table's evidence, and leave if it shows that they lose.
@@ -63,36 +63,36 @@ def halves(rows: Iterable[MeasuredTask]) -> tuple[list[MeasuredTask], list[Measu
 
 
 def grow(rows: Sequence[MeasuredTask], least: int = LEAST, sign: int = 1) -> list[Grown]:
-    """Mine and test; admitted candidates first.
+    """Mine and test; admitted candidates first, then by their bounds.
 
     Args:
         rows: with facts, of one back end and one machine.
         least: see LEAST.
         sign: -1 grows a library of what loses, for experiments.
     """
-    mined, other = halves(rows)
-    found = candidates(mined, max(least // 2, 3), sign)[:MOST_TESTED]
-    return tested(found, other, least, sign)
-
-
-def tested(
-    blocks: Sequence[SkillBlock], rows: Sequence[MeasuredTask], least: int, sign: int = 1
-) -> list[Grown]:
-    """Admit or refuse candidates by tasks that they were not mined on."""
     bar = BAR if sign > 0 else 1 / BAR
-    gains = [_pooled(block, rows, bar) for block in blocks]
-    p_values = [
-        1.0 if gain is None else gain.p_value if sign > 0 else 1 - gain.p_value for gain in gains
-    ]
-    kept = benjamini_hochberg(p_values, RATE)
-    results: list[Grown] = []
-    places = [
+    found: dict[SkillBlock, SkillGain | None] = {}
+    for mined, other in (parts := halves(rows), parts[::-1]):
+        for block in candidates(mined, max(least // 2, 3), sign)[:MOST_TESTED]:
+            gain, before = _pooled(block, other, bar), found.get(block)
+            # Found twice, it is judged by the half that shows less.
+            if block not in found or (before is not None and _p(gain, sign) > _p(before, sign)):
+                found[block] = gain
+    kept = benjamini_hochberg([_p(gain, sign) for gain in found.values()], RATE)
+    tested = [
         Grown(block, gain, _refused(gain, keep, least, sign))
-        for block, gain, keep in zip(blocks, gains, kept, strict=True)
+        for (block, gain), keep in zip(found.items(), kept, strict=True)
     ]
-    for one in sorted(places, key=lambda one: (bool(one.why), -_worth(one, sign))):
+    results: list[Grown] = []
+    for one in sorted(tested, key=lambda one: (bool(one.why), -_worth(one, sign))):
         results.append(one if one.why else _unless_double(one, results, rows))
     return results
+
+
+def _p(gain: SkillGain | None, sign: int) -> float:
+    if gain is None:
+        return 1.0
+    return gain.p_value if sign > 0 else 1 - gain.p_value
 
 
 def _pooled(block: SkillBlock, rows: Sequence[MeasuredTask], bar: float) -> SkillGain | None:

@@ -44,6 +44,11 @@ class Standing:
         """The gain, less sure of few tasks."""
         return math.exp(math.log(self.gain) * self.num_tasks / (self.num_tasks + PRIOR))
 
+    @property
+    def device(self) -> str:
+        """The device in a word or two."""
+        return " ".join(device_words(self.machine)) or "another machine"
+
     def text(self) -> str:
         """As a selection prompt shows it: `14 tasks x1.09 [1.04, 1.15]`."""
         many = f"{self.num_tasks} task{'s' if self.num_tasks != 1 else ''}"
