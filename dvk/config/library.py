@@ -27,4 +27,8 @@ class LibraryConfig(Section):
         ge=1,
         description="Largest library, seeds and pinned skills included; about three times the seeds.",
     )
+    learn: bool = Field(
+        True,
+        description="`dvk optimize` weighs skills by their evidence, and adds to the library what its search measured of them.",
+    )
     pinned: tuple[str, ...] = Field((), description="Names of skills that are never retired.")

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
+from dvk import machine
 from dvk.backbone import Backbone
 from dvk.composer import CapturedGraph
 from dvk.config import Config
@@ -56,6 +57,11 @@ class SearchProblem:
         default=lambda title, why: None, compare=False, repr=False
     )
     """Takes the title of a candidate that is not judged, and the reason."""
+
+
+def device_of(config: Config, device: str) -> str:
+    """The name under which what is measured here is remembered: the judge's if it is elsewhere, else this machine's device."""
+    return config.remote.judge or config.remote.engine or machine.fingerprint(device)
 
 
 Strategy = Callable[[SearchProblem], Proposals]

@@ -22,9 +22,12 @@ from collections.abc import Generator, Sequence
 from dvk.composer import CannotCompose, Plan, codegen
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.plan_change import graph_facts
 from dvk.composer.plan_space import AS_IT_IS, MEASURED, PlanSpace
 from dvk.records import Candidate, Status, Verdict
-from dvk.search import Proposals, SearchProblem
+from dvk.records.skill_block import GraphFacts
+from dvk.search import Proposals, SearchProblem, device_of
+from dvk.search.advised import Advisers
 from dvk.search.classes import class_of, group_equal_kernels
 
 HOST = 1.1
@@ -42,7 +45,7 @@ FEW = 3
 
 
 class Planner(PlanSpace):
-    """The plans of a search: skills order its recipes, earlier measurements its schedules.
+    """The plans of a search: skills and their evidence order its recipes, earlier measurements its schedules.
 
     Raises:
         CannotCompose: there is no graph.
@@ -61,15 +64,20 @@ class Planner(PlanSpace):
         self.problem, self.applicable = problem, self.order
         ranked = [s.recipe for s in problem.skills if s.recipe in self.applicable]
         self.order = list(dict.fromkeys([*(r for r in ranked if r is not None), *self.applicable]))
+        machine = device_of(problem.config, problem.task.device)
+        try:
+            facts = graph_facts(self, machine)
+        except CannotCompose:  # the search says so when it proposes
+            facts = GraphFacts(words={}, numbers={}, kernels={})
+        self.advisers = Advisers(problem.skills, facts, machine, problem.backend)
+        if problem.config.library.learn:
+            self.order = self.advisers.ordered(self.order)
 
     def candidate(self, plan: Plan, title: str) -> Candidate:
-        """The drop-in that executes `plan`, with the skills whose recipes it uses."""
+        """The drop-in that executes `plan`, with the skills whose change is in it."""
         made = super().candidate(plan, title)
-        first: dict[str, str] = {}
-        for skill in self.problem.skills:
-            if skill.recipe in made.recipes:
-                first.setdefault(str(skill.recipe), skill.name)
-        return made.model_copy(update={"skills": tuple(first.values())})
+        behind = self.advisers.behind(made.recipes, made.schedule)
+        return made.model_copy(update={"skills": tuple(behind)})
 
     def first(self, kernel: Kernel) -> Schedule:
         """The schedule to begin with: the best known, or else the composer's default."""
@@ -88,6 +96,9 @@ class Planner(PlanSpace):
         kept = [o for o in possible if o == possible[0] or o not in known or known[o].most > LOST]
         ranked = sorted(kept, key=lambda o: -gain[o] if gain[o] > BETTER else -1.0)
         settled = sum(one.num_tasks >= SETTLED for one in tuned) > len(possible) // 2
+        if not known and self.problem.config.library.learn:
+            advised = self.advisers.first(kernel, possible)
+            ranked = ranked if advised is None else list(dict.fromkeys([advised, *ranked]))
         if not settled:
             return ranked
         return ranked[:FEW] if possible[0] in ranked[:FEW] else [*ranked[: FEW - 1], possible[0]]

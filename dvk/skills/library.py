@@ -229,6 +229,23 @@ class Library:
             for row in self._connection.execute(sql, values):
                 yield to_skill(row)
 
+    def advising(self) -> Sequence[Skill]:
+        """The skills with a change of plan that have evidence, by name: what a search can weigh without a query."""
+        from dvk.skills.rows import to_skill
+
+        sql = "SELECT * FROM skills WHERE \"do\" IS NOT NULL AND (evidence != '[]' OR name IN (SELECT skill FROM searched)) ORDER BY name"
+        return [to_skill(dict(row)) for row in self.run(sql)]
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> Sequence[sqlite3.Row]:
+        """The rows of a query, for modules of this package."""
+        with schema.reported(self.path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def run_all(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """A statement for each of some rows, in one transaction, for modules of this package."""
+        with schema.reported(self.path), schema.writing(self._connection):
+            self._connection.executemany(sql, rows)
+
     def identity(self) -> str:
         """The library's unique identity, wherever it lies; for an old one that cannot be written, its path."""
         with schema.reported(self.path):

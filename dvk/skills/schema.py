@@ -107,7 +107,28 @@ def m003_blocks(db: Database) -> None:
         db.table("skills").add_column(column, str)
 
 
-MIGRATIONS: tuple[Callable[[Database], None], ...] = (m001_skills, m002_events, m003_blocks)
+def m004_searched(db: Database) -> None:
+    """What searches measured of skills (see `searched`): of a task that is searched again the last measurement counts."""
+    db.table("searched").create(
+        {
+            "skill": str,
+            "machine": str,
+            "backend": str,
+            "task": str,
+            "log_gain": float,
+            "clock": float,
+        },
+        pk=("skill", "machine", "backend", "task"),
+        not_null={"log_gain", "clock"},
+    )
+
+
+MIGRATIONS: tuple[Callable[[Database], None], ...] = (
+    m001_skills,
+    m002_events,
+    m003_blocks,
+    m004_searched,
+)
 
 
 def connect(path: Path, *, create: bool) -> sqlite3.Connection:

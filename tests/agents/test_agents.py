@@ -256,7 +256,10 @@ def test_what_training_data_says_is_what_is_read(name: str) -> None:
             dialect, HERE, said(dialect.write_summary(some, "learnt")), trace, SETTINGS, {}
         )
         assert found.malformed is None and [s.name for s in found.skills] == [s.name for s in some]
-        assert [notes.note(s) for s in found.skills] == [notes.note(s) for s in some]
+        if name == "plan":
+            assert [(s.when, s.do) for s in found.skills] == [(s.when, s.do) for s in some]
+        else:
+            assert [notes.note(s) for s in found.skills] == [notes.note(s) for s in some]
         if name not in ("compact", "plan"):
             assert list(found.skills) == some
 

@@ -1,4 +1,4 @@
-"""Credit in a search: the skills whose recipe is in the winner, and each proposer's results. Only reads."""
+"""Credit in a search: the skills whose change of plan is in the winner, and each proposer's results. Only reads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def credited(subject: TaskContext, skills: Sequence[Skill], candidate: Candidate
         except CannotCompose:  # the schedules are those of other kernels
             return None
 
-    recipe_of = {skill.name: skill.recipe for skill in skills}
+    recipe_of = {skill.name: _recipe(skill) for skill in skills}
     result = []
     for name in candidate.skills:
         recipe = recipe_of.get(name)
@@ -46,6 +46,13 @@ def credited(subject: TaskContext, skills: Sequence[Skill], candidate: Candidate
         ):
             result.append(name)
     return result
+
+
+def _recipe(skill: Skill) -> str | None:
+    """The recipe that it adds, if it does."""
+    if skill.block is None:
+        return skill.recipe
+    return skill.block.do.added[0] if skill.block.do.added else None
 
 
 def arms(turns: Sequence[Turn]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from dvk import crashes, machine, target
+from dvk import crashes, target
 from dvk.agents import TaskContext, dialects, selection
 from dvk.backbone.pause_gate import OutOfTime
 from dvk.backbone.recorded import RecordedBackbone
@@ -16,7 +16,7 @@ from dvk.composer import CannotCompose, CapturedGraph, applicable_to, capture, f
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.crashes import Crashed
-from dvk.errors import ModelError
+from dvk.errors import LibraryError, ModelError
 from dvk.harness.placement import open_session
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.pipelines import tracebacks
@@ -26,16 +26,30 @@ from dvk.pipelines.optimize.clock import TimeEstimate
 from dvk.pipelines.optimize.confirming import JudgedCandidates
 from dvk.records import BackendName, Candidate, Graph, Skill, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
-from dvk.search import Proposals, SearchProblem, Strategy, classes, pytorch_lines, tunings
+from dvk.search import (
+    Proposals,
+    SearchProblem,
+    Strategy,
+    classes,
+    device_of,
+    pytorch_lines,
+    tunings,
+)
+from dvk.search.advised import searched
+from dvk.search.composer import Planner
 from dvk.search.tunings import Known, ObservedGain, Tunings
 from dvk.skills import Library, query_from_graph
 from dvk.skills.graphs import NUM_RANKED, QUERY_TERMS
+from dvk.skills.searched import add as add_searched
+from dvk.skills.searched import with_searched
 from dvk.target import Target
 
 FIRST_VERDICT_S = 30.0
 """Longest wait for the first verdict if budget_s is less: it includes starting the judge."""
 
 KNOWN = "tunings.jsonl"
+ADVICE = "skills.jsonl"
+"""What a search knew when it began, of schedules and of skills."""
 
 
 class SearchSession(JudgedCandidates):
@@ -246,14 +260,24 @@ class SearchSession(JudgedCandidates):
             ]
             self.observed = classes.measurements(problem, tried)
             self._tunings().learn(self.task.id, self.observed)
+            if self.config.library.learn and tried and self.skills:
+                self._add_evidence(problem, tried)
+
+    def _add_evidence(
+        self, problem: SearchProblem, tried: Sequence[tuple[Candidate, Verdict]]
+    ) -> None:
+        """Record what the search measured of skills, for later ones."""
+        facts = Planner(problem).advisers.facts
+        gains = searched(self.task, self.backend, facts, tried, self.skills)
+        with suppress(LibraryError), Library.open(self.library) as library:
+            add_searched(library, self._device, self.backend, self.task.id, gains)
 
     def _tunings(self) -> Tunings:
-        return Tunings(
-            self.config.remote.judge
-            or self.config.remote.engine
-            or machine.fingerprint(self.task.device),
-            self.backend,
-        )
+        return Tunings(self._device, self.backend)
+
+    @property
+    def _device(self) -> str:
+        return device_of(self.config, self.task.device)
 
     def _capture(self, live: SearchView) -> CapturedGraph | None:
         """The operator graph; None if there is none and the model can do without."""
@@ -344,4 +368,15 @@ class SearchSession(JudgedCandidates):
                     )
                 )
             query = query_from_graph(self.captured.graph, library, QUERY_TERMS)
-            return tuple(hit.skill for hit in library.search(query, NUM_RANKED, snippets=False))
+            found = {
+                hit.name: hit.skill for hit in library.search(query, NUM_RANKED, snippets=False)
+            }
+            if not self.config.library.learn:
+                return tuple(found.values())
+            if before := self.run.read(self.folder + ADVICE):  # a resumed search
+                return tuple(Skill.model_validate(skill) for skill in before[0]["skills"])
+            known = {**found, **{s.name: s for s in library.advising() if s.name not in found}}
+            skills = with_searched(library, known.values(), self._device, self.backend)
+            said = [skill.model_dump(mode="json") for skill in skills]
+            self.run.append(self.folder + ADVICE, {"skills": said})
+            return tuple(skills)

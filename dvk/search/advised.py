@@ -1,0 +1,115 @@
+"""What skills advise for a task, weighed by their evidence on this machine; and what a search measured of them.
+
+Advice only orders: a recipe whose skill gained elsewhere is proposed before others, one that lost after them, and a kernel begins with the
+schedule of a skill that is known to pay. No plan is left out for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dvk.agents.evidence.gains import gain_of
+from dvk.agents.evidence.standing import chosen, ranked, relevant, standing
+from dvk.composer.codegen.base import codegen
+from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.plan_change import kernel_facts
+from dvk.composer.plan_space import MEASURED
+from dvk.records import Candidate, Skill, Task, Verdict
+from dvk.records.measured import MeasuredTask, measured
+from dvk.records.skill_block import GraphFacts
+from dvk.skills.searched import SearchedGain
+
+MOST = 8
+"""Skills that give a kernel its first schedule, at most."""
+
+
+class Advisers:
+    """The skills whose condition holds for a task.
+
+    Args:
+        skills: in the order of retrieval.
+        facts: of the task.
+        machine: whose evidence counts.
+    """
+
+    def __init__(self, skills: Sequence[Skill], facts: GraphFacts, machine: str, backend: str):
+        self.machine, self.backend, self.facts = machine, backend, facts
+        self.relevant = relevant(skills, facts)
+        self.skills = [s for s in self.relevant if s.block is not None]
+        self.paying = [
+            skill
+            for skill in chosen(self.skills, facts, machine, MOST)
+            if skill.block is not None and not skill.block.do.recipes
+        ]
+        self.tag = codegen(backend).schedule_types[0].tag
+
+    def ordered(self, recipes: Sequence[str]) -> list[str]:
+        """Recipes with those that must be measured in the order of their skills' gains; the others keep their places."""
+        worth: dict[str, float] = {}
+        for skill in ranked(self.skills, self.machine, self.backend):
+            found = standing(skill, self.machine, self.backend)
+            assert skill.block is not None
+            for recipe in skill.block.do.added:
+                worth.setdefault(recipe, found.shrunken if found is not None else 1.0)
+        measured_ = sorted((r for r in recipes if r in MEASURED), key=lambda r: -worth.get(r, 1.0))
+        coming = iter(measured_)
+        return [next(coming) if r in MEASURED else r for r in recipes]
+
+    def first(self, kernel: Kernel, options: Sequence[Schedule]) -> Schedule | None:
+        """The schedule of a paying skill for a kernel, of those that are listed; None without one."""
+        for skill in self.paying:
+            assert skill.block is not None
+            if skill.block.when.covers(kernel_facts(kernel)):
+                for option in options:
+                    if skill.block.do.is_schedule(option.printed(), self.tag):
+                        return option
+        return None
+
+    def behind(
+        self, recipes: Sequence[str], schedule: Mapping[str, Mapping[str, object]]
+    ) -> list[str]:
+        """Names of the skills whose change, or else whose recipe, is in a program; of those with the same change the first."""
+        found: dict[str, str] = {}
+        for skill in self.relevant:
+            block = skill.block
+            if block is None:
+                if skill.recipe in recipes:
+                    found.setdefault(f"+{skill.recipe}", skill.name)
+                continue
+            if block.do.recipes:
+                said = bool(block.do.added) and block.do.is_in(recipes)
+            else:
+                kernels = block.when.kernels(self.facts)
+                said = any(
+                    name in schedule and block.do.is_schedule(schedule[name], self.tag)
+                    for name in kernels
+                )
+            if said:
+                found.setdefault(str(block.do), skill.name)
+        return list(found.values())
+
+
+def searched(
+    task: Task,
+    backend: str,
+    facts: GraphFacts,
+    tried: Iterable[tuple[Candidate, Verdict]],
+    skills: Iterable[Skill],
+) -> list[SearchedGain]:
+    """What a search measured of skills, as a table would: its first plan against that plan with a skill's change.
+
+    Args:
+        tried: the composer's candidates in the order of the search.
+    """
+    rows = []
+    for number, (candidate, verdict) in enumerate(tried):
+        alone = "structure" if candidate.title.startswith("with ") else ""
+        rows.append(measured(candidate, verdict, "default" if number == 0 else alone))
+    row = MeasuredTask(task=task, backend=backend, facts=facts, plans=tuple(rows))
+    found = []
+    for skill in skills:
+        gain = gain_of(skill.block, row) if skill.block is not None else None
+        if gain is not None:
+            found.append(SearchedGain(skill.name, gain.log, gain.clock))
+    return found
