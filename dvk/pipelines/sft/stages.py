@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from dvk.learn import diversity
 from dvk.learn.sources import InMemory, OnDisk, Source
 from dvk.pipelines import tracebacks
 from dvk.pipelines.report.units import many
-from dvk.pipelines.sft import from_table
+from dvk.pipelines.sft import from_table, selecting
 from dvk.pipelines.sft.collect import renderings
 from dvk.pipelines.sft.episodes import episodes
 from dvk.pipelines.sft.filtering import filter_examples
@@ -148,7 +149,7 @@ def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, An
             from dvk.learn.examples import write
 
             given = (
-                from_table.examples(path, problems)
+                chain(from_table.examples(path, problems), selecting.examples(path, None, problems))
                 if is_table(path)
                 else formats.any_examples(path, problems)
             )
