@@ -178,7 +178,8 @@ class EndpointBackbone:
                 error=f"the server's answer cannot be read: {str(error)[:200]}",
             )
         try:
-            return self._read(reply, sampling, time.perf_counter() - began)
+            self._count(reply.usage, conversation, sampling, time.perf_counter() - began)
+            return self._read(reply, sampling)
         except (
             AttributeError,
             TypeError,
@@ -191,8 +192,7 @@ class EndpointBackbone:
                 error=f"the server's answer is no chat completion: {str(reply)[:200]!r}",
             )
 
-    def _read(self, reply: Any, sampling: Sampling, seconds: float) -> Completion:
-        self._count(reply.usage, seconds)
+    def _read(self, reply: Any, sampling: Sampling) -> Completion:
         if not reply.choices:
             return Completion(text="", finish="error", error="the server sent no choice")
         choice = reply.choices[0]
@@ -244,10 +244,14 @@ class EndpointBackbone:
             self.limit_name = "max_completion_tokens"
             return self._request(conversation, sampling, seed)
 
-    def _count(self, used: Any, seconds: float) -> None:
-        read, written = (
-            (used.prompt_tokens or 0, used.completion_tokens or 0) if used is not None else (0, 0)
-        )
+    def _count(
+        self, used: Any, conversation: Conversation, sampling: Sampling, seconds: float
+    ) -> None:
+        """Add one request. A server that reports no usage is counted at its worst: a token a byte, and the longest answer."""
+        if used is not None:
+            read, written = used.prompt_tokens or 0, used.completion_tokens or 0
+        else:
+            read, written = len(conversation.model_dump_json().encode()), sampling.max_tokens
         prices = self.prices
         self.usage.add(
             read,

@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from pydantic import Field
 
 from dvk.backbone import Backbone, Completion, Conversation, Dialect, Sampling, TokenUsage
+from dvk.backbone.allowance import Allowance
 from dvk.backbone.pause_gate import OutOfTime, PauseGate
+from dvk.config import OptimizeConfig
 from dvk.errors import DvkError, ModelError
 from dvk.records import Record, content_hash
 from dvk.runs import RunFolder
@@ -56,6 +58,7 @@ class RecordedBackbone:
     Args:
         backbone: the model to ask if there is no record.
         run: an open run; its `answers.jsonl` is read and added to.
+        settings: caps on what the model may use; None: no caps.
 
     Attributes:
         calls: all answered calls, the recorded ones of an earlier process included, oldest first.
@@ -64,7 +67,7 @@ class RecordedBackbone:
         on_ask: called with the number of conversations before a fresh call, and with 0 after it.
     """
 
-    def __init__(self, backbone: Backbone, run: RunFolder):
+    def __init__(self, backbone: Backbone, run: RunFolder, settings: OptimizeConfig | None = None):
         self.backbone, self.run = backbone, run
         self.name: str = backbone.name
         self.dialect: Dialect = backbone.dialect
@@ -77,6 +80,8 @@ class RecordedBackbone:
         self.left: Callable[[], float] = lambda: float("inf")
         self.clock: Callable[[], float] = lambda: 0.0
         self.on_ask: Callable[[int], None] = lambda number: None
+        prices = getattr(backbone, "prices", None)
+        self._allowance = Allowance(settings or OptimizeConfig(), backbone, prices)
         self._known: dict[str, deque[RecordedCall]] = {}
         for call in self.calls:
             self._known.setdefault(call.id, deque()).append(call)
@@ -95,6 +100,7 @@ class RecordedBackbone:
 
         Raises:
             OutOfTime: nothing is recorded and no time is left, or it ends while the model writes.
+            CapReached: the settings do not allow the question.
             ModelError: the model, or its server, failed; another exception than a `DvkError` leaves its traceback in the run folder.
         """
         if not conversations:
@@ -124,6 +130,7 @@ class RecordedBackbone:
     ) -> RecordedCall:
         if self.left() <= 0:
             raise OutOfTime
+        sampling = self._allowance.limited(conversations, sampling, self.calls)
         if self.brake is not None:
             self.brake.check()
         self.on_ask(len(conversations))

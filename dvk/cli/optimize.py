@@ -84,6 +84,16 @@ def command(
             help="Search time in seconds (default: 120); the time for loading and confirming the best is printed at the start."
         ),
     ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens that the model reads and writes.")
+    ] = None,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(help="Most that the model costs, by backbone.prompt_usd and completion_usd."),
+    ] = None,
+    max_requests: Annotated[
+        int | None, typer.Option(min=1, help="Most questions that the model is asked.")
+    ] = None,
     library: Annotated[
         Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")
     ] = None,
@@ -120,6 +130,9 @@ def command(
         settings or [],
         {
             "optimize.budget_s": budget_s,
+            "optimize.max_tokens": max_tokens,
+            "optimize.max_usd": max_usd,
+            "optimize.max_requests": max_requests,
             "optimize.own_kernels": own_kernels or None,
             "remote.judge": judge,
         },

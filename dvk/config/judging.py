@@ -95,6 +95,17 @@ class OptimizeConfig(Section):
         gt=0,
         description="Wall clock of the search; loading, capture and final confirmation excluded.",
     )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Most tokens that the language model of a search reads and writes; then the search continues without it.",
+    )
+    max_usd: float | None = Field(
+        None,
+        gt=0,
+        description="Most that it costs; needs backbone.prompt_usd and backbone.completion_usd.",
+    )
+    max_requests: int | None = Field(None, ge=1, description="Most questions that it is asked.")
     inexact: bool = Field(
         False,
         description="Also use recipes that differ from the original in NaN or infinity once an input is not finite. The report names "

@@ -30,6 +30,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.stumbles = list(stumbles or [])
         """(status, error) sent before the first honest answers, one a request."""
         self.requests: list[dict[str, Any]] = []
+        self.reports_usage = True
         self.lock = threading.Lock()
         self.busy = self.busiest = 0
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
@@ -103,7 +104,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 "prompt_tokens": read,
                 "completion_tokens": written,
                 "total_tokens": read + written,
-            },
+            }
+            if self.server.reports_usage
+            else None,
         }
 
     def _send(self, status: int, value: dict[str, Any]) -> None:

@@ -102,7 +102,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
             backend,
             config,
             [Turn.model_validate(t) for t in run.read(TURNS)],
-            RecordedBackbone(model, run) if model is not None else None,
+            RecordedBackbone(model, run, config.optimize) if model is not None else None,
             library=request.library,
             baselines=request.baselines,
         )

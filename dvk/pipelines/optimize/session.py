@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dvk import crashes, target
 from dvk.agents import TaskContext, dialects, selection
+from dvk.backbone.allowance import CapReached
 from dvk.backbone.pause_gate import OutOfTime
 from dvk.backbone.recorded import RecordedBackbone
 from dvk.composer import CannotCompose, CapturedGraph, applicable_to, capture, fuse
@@ -157,6 +158,10 @@ class SearchSession(JudgedCandidates):
                 self._feed(strategy(problem), live)
             finally:
                 self._learn(problem)
+        except CapReached as error:
+            if not self.turns:
+                self.unjudged = error.message
+            self._warned(live)(error)
         except ModelError as error:
             if not self.turns:
                 raise
@@ -182,7 +187,7 @@ class SearchSession(JudgedCandidates):
         finally:
             if self.backbone is not None:
                 self.backbone.close()
-        if self.failure is not None and not self.turns:
+        if self.failure is not None and not self.turns and self.unjudged is None:
             raise self.failure
 
     def _problem(self, live: SearchView) -> SearchProblem:
