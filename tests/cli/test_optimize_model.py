@@ -310,7 +310,7 @@ def test_both_propose_and_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cap, used",
-    [(("--max-requests", "6"), "of 6 requests"), (("--max-tokens", "10000"), "of 10000 tokens")],
+    [(("--max-requests", "2"), "2 of 2 requests"), (("--max-tokens", "3000"), "of 3000 tokens")],
 )
 def test_a_cap_ends_the_models_part_and_says_so(
     tmp_path: Path, cap: tuple[str, str], used: str
@@ -319,11 +319,10 @@ def test_a_cap_ends_the_models_part_and_says_so(
     model = ("--backbone", "scripted:script.jsonl", "--strategy", "refine", "--budget-s", "300")
     done = dvk("chain.py", "--out", "run", "--json", *cap, *model, *QUICK, cwd=tmp_path, exits=1)
     summary = json.loads(done.stdout)
-    assert summary["status"] == "no_verdict"
     assert f"the cap {cap[0]} ended" in summary["reason"] and used in summary["reason"]
     assert summary["warnings"] and cap[0] in summary["warnings"][0]
     cost = summary["cost"]
-    assert cost["prompt_tokens"] + cost["completion_tokens"] <= 10000
+    assert cost["prompt_tokens"] + cost["completion_tokens"] <= 3000
 
 
 @pytest.mark.slow

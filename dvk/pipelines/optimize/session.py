@@ -159,8 +159,6 @@ class SearchSession(JudgedCandidates):
             finally:
                 self._learn(problem)
         except CapReached as error:
-            if not self.turns:
-                self.unjudged = error.message
             self._warned(live)(error)
         except ModelError as error:
             if not self.turns:
@@ -187,8 +185,15 @@ class SearchSession(JudgedCandidates):
         finally:
             if self.backbone is not None:
                 self.backbone.close()
-        if self.failure is not None and not self.turns and self.unjudged is None:
+        if isinstance(self.failure, CapReached):
+            self._capped(self.failure)
+        elif self.failure is not None and not self.turns:
             raise self.failure
+
+    def _capped(self, cap: CapReached) -> None:
+        """The cap is why nothing faster was found, if nothing was."""
+        if not self.promising and self.reason is None:
+            self.reason = cap.message
 
     def _problem(self, live: SearchView) -> SearchProblem:
         if (model := self.backbone) is not None:
