@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,8 @@ class Court:
 
     def __init__(self, judge: Callable[[int, str], Verdict | BaseException | None]):
         self.by, self.asked = judge, list[tuple[str, str]]()
+        self.left_s = list[float]()
+        """Seconds until each deadline."""
 
     def __call__(self, *_: Any, **__: Any) -> Court:
         return self
@@ -79,6 +83,7 @@ class Court:
         deadline: float | None = None,
     ) -> Verdict | None:
         self.asked.append((tier, candidate.source))
+        self.left_s += [deadline - time.monotonic()] if deadline is not None else []
         found = self.by(len(self.asked) - 1, tier)
         if isinstance(found, BaseException):
             raise found
@@ -140,6 +145,17 @@ def test_a_search_that_ended_before_its_first_verdict_says_so(
         "The search ended before its first verdict"
         in (tmp_path / "run" / "report.html").read_text()
     )
+
+
+def test_a_first_verdict_has_the_time_that_it_is_expected_to_take(
+    run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine more than half a minute, whatever the budget."""
+    at_start = clock.at_start
+    monkeypatch.setattr(clock, "at_start", lambda *a, **k: replace(at_start(*a, **k), first=40.0))
+    court = Court(lambda number, tier: None)
+    run(court, budget_s=5.0)
+    assert 70 < court.left_s[0] <= 80
 
 
 def test_too_noisy_is_a_status_with_a_hint_and_the_best_is_kept(

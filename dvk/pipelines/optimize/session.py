@@ -324,7 +324,8 @@ class SearchSession(JudgedCandidates):
         left = self.left_s
         if not self.turns:
             # However small the budget, the first candidate is worth a verdict.
-            left = max(left, FIRST_VERDICT_S)
+            expected_s = self.expected.first if self.expected is not None else 0.0
+            left = max(left, FIRST_VERDICT_S, clock.SLOW_FIRST * expected_s)
         if not missing or left <= 0:
             return verdicts
 
