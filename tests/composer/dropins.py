@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -9,6 +12,8 @@ import torch
 from torch import nn
 
 from tests.composer.programs import differences, drop_in, run_source
+
+_numbers = itertools.count()
 
 BLOCK = """
 import torch
@@ -32,6 +37,16 @@ class Model(nn.Module):
         y = self.drop(y)
         return y if skip is None else y + skip
 """
+
+
+def importable(module: types.ModuleType) -> types.ModuleType:
+    """The module under a unique name among those that are imported, as Dynamo wants it."""
+    module.__name__ = f"drop_in_{next(_numbers)}"
+    sys.modules[module.__name__] = module
+    for value in vars(module).values():
+        if getattr(value, "__module__", None) in ("candidate", "reference"):
+            value.__module__ = module.__name__
+    return module
 
 
 class Counting:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
-import sys
 import types
 import warnings
 from collections.abc import Iterator
@@ -15,8 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.composer.dropins import BLOCK, module_text
+from tests.composer.dropins import BLOCK, importable, module_text
 from tests.composer.programs import differences, drop_in, run_source
+from tests.composer.traced_tasks import check, files
 
 VIEWS = """
 import torch
@@ -33,9 +32,6 @@ class Model(nn.Module):
         left, right = y.chunk(2, 1)
         return {"left": left, "both": (right, y), "input": x[1:], "weight": self.scale.view(2, 4)}
 """
-
-
-_numbers = itertools.count()
 
 
 class Seen:
@@ -65,16 +61,6 @@ class Seen:
         before = len(self.calls)
         assert differences(call(*args), self.reference(*args)) == []
         return len(self.calls) - before
-
-
-def importable(module: types.ModuleType) -> types.ModuleType:
-    """The module under a unique name among those that are imported, as Dynamo wants it."""
-    module.__name__ = f"drop_in_{next(_numbers)}"
-    sys.modules[module.__name__] = module
-    for value in vars(module).values():
-        if getattr(value, "__module__", None) in ("candidate", "reference"):
-            value.__module__ = module.__name__
-    return module
 
 
 class Around(nn.Module):
@@ -312,38 +298,9 @@ def test_lines_of_pytorch_step_aside_inside_a_compiler() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.hand
-@torch.no_grad()
-def test_tasks_of_the_suite_pass_opcheck_and_compile_in_one_graph() -> None:
-    from dvk import tasks
-    from dvk.composer import Plan, applicable, capture, compose
-    from dvk.composer.plan_space import MEASURED
-    from dvk.config import Limits
-
-    paths = sorted(Path("data/tasks/suite/development").rglob("*.py"))[:3]
-    passed: list[str] = []
-    for path in paths:
-        task = tasks.load(str(path), device="cpu", limits=Limits())
-        captured = capture(task, Limits())
-        names = applicable(captured.graph, "cpu", "cpp")
-        plan = Plan(tuple(name for name in names if name not in MEASURED))
-        module = importable(run_source(compose(task, captured, plan, "cpp").source))
-        init = getattr(module, "get_init_inputs", list)()
-        new = module.ModelNew(*(init if task.kind == "module" else ())).eval()
-        args, seen = module.get_inputs(), list[Any]()
-        operator = module._dvk_operator_1
-        run = operator.run
-        operator.run = lambda *tensors, seen=seen, run=run: seen.append(tensors) or run(*tensors)
-        want = new(*args)
-        torch._dynamo.reset()
-        assert differences(compiled(new)(*args), want) == [], path
-        space, _, name = operator.name.partition("::")
-        (operands,) = seen
-        torch.library.opcheck(
-            getattr(getattr(torch.ops, space), name).default, [t.detach() for t in operands]
-        )
-        passed.append(path.stem)
-    assert len(passed) == len(paths)
+@pytest.mark.parametrize("path", files()[::16], ids=lambda path: path.stem)
+def test_tasks_pass_opcheck_and_compile_in_one_graph(path: Path) -> None:
+    check(path)
 
 
 @pytest.mark.slow

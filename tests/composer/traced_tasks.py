@@ -1,0 +1,136 @@
+"""Drop-ins of task files inside a compiler: one graph, their operator in it, `opcheck` passed.
+
+    python -m tests.composer.traced_tasks [--device cuda --backend triton] [--out FILE] [FOLDER or FILE …]
+
+By default every example and the suite's development half. With `--out` each file gives a line there, and those that have one are skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dvk.composer import Plan, applicable, compose
+from dvk.composer.capture.export import trace_module
+from dvk.composer.plan_space import MEASURED
+from dvk.records import Task
+from tests.composer.dropins import importable
+from tests.composer.programs import Function, differences, run_source
+from tests.tasks.shrink import shrink
+
+FOLDERS = ("data/tasks/examples", "data/tasks/suite/development")
+
+
+class NoOperator(Exception):
+    """The drop-in has no operator; the text says why."""
+
+
+def files(places: Sequence[str] = FOLDERS) -> list[Path]:
+    """The task files at these places, in order."""
+    return [
+        path
+        for place in places
+        for path in ([Path(place)] if place.endswith(".py") else sorted(Path(place).rglob("*.py")))
+    ]
+
+
+def moved(value: Any, device: str) -> Any:
+    """The value with its tensors on the device."""
+    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), value)
+
+
+@torch.no_grad()
+def check(path: Path, device: str = "cpu", backend: str = "cpp", backed: str = "aot_eager") -> None:
+    """Compose a task file at its small sizes, and run its drop-in inside of torch.compile.
+
+    Raises:
+        NoOperator: nothing was registered.
+        AssertionError: the result differs from the direct call's, or the operator did not run once.
+        Exception: of Dynamo or `opcheck`.
+    """
+    source = shrink(path.read_text(encoding="utf-8"))
+    original = run_source(source, "reference")
+    found = getattr(original, "Model", None) or next(
+        v for k, v in vars(original).items() if inspect.isfunction(v) and not k.startswith("get_")
+    )
+    function = not isinstance(found, type)
+    init = moved(getattr(original, "get_init_inputs", list)(), device)
+    args = moved(original.get_inputs(), device)
+    model = (Function(found) if function else found(*init)).eval().to(device)
+    task = Task(
+        id="test",
+        name=path.stem,
+        source=source,
+        entry=found.__name__,
+        kind="function" if function else "module",
+        device=device,  # type: ignore[arg-type]
+    )
+    names = list(inspect.signature(found if function else model.forward).parameters)
+    captured = trace_module(model, list(args), names[: len(args)])
+    plan = Plan(tuple(n for n in applicable(captured.graph, device, backend) if n not in MEASURED))
+    made = importable(run_source(compose(task, captured, plan, backend).source))
+    new = made.ModelNew(*(() if function else init)).eval().to(device)
+    new.load_state_dict(model.state_dict())
+    operator = getattr(made, "_dvk_operator_1", None)
+    if operator is None:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            new._dvk_traced(*args)
+        raise NoOperator(str(said[-1].message) if said else "all work is left to PyTorch")
+    # Another copy of this file may have been loaded: the first copy's operator is registered.
+    operator = torch.ops._dvk_operators[operator.name]
+    seen: list[Any] = []
+    run = operator.run
+    operator.run = lambda *tensors: seen.append(tensors) or run(*tensors)
+    torch._dynamo.reset()
+    call = torch.compile(new, fullgraph=True, backend=backed)
+    want = new(*args)
+    assert differences(call(*args), want) == []
+    assert len(seen) == 1, f"the operator ran {len(seen)} times"
+    assert differences(want, model(*args)) == []
+    space, _, name = operator.name.partition("::")
+    overload = getattr(getattr(torch.ops, space), name).default
+    torch.library.opcheck(overload, [t.detach() for t in seen[0]])
+
+
+def main() -> None:
+    """Print a line for each file and how many passed; exit 1 if one failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("places", nargs="*", default=FOLDERS)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--backend", default="cpp")
+    parser.add_argument("--compiler", default="aot_eager", help="the back end of torch.compile")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    known: dict[str, str] = {}
+    if asked.out and asked.out.exists():
+        known = dict(map(json.loads, asked.out.read_text(encoding="utf-8").splitlines()))
+    for path in files(asked.places):
+        if str(path) in known:
+            continue
+        start = time.monotonic()
+        try:
+            check(path, asked.device, asked.backend, asked.compiler)
+            known[str(path)] = "passed"
+        except Exception as error:  # noqa: BLE001 - a sweep goes on
+            known[str(path)] = f"{type(error).__name__}: {error}"[:600]
+        print(f"{path} {known[str(path)]} ({time.monotonic() - start:.1f} s)", flush=True)
+        if asked.out:
+            with asked.out.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps([str(path), known[str(path)]]) + "\n")
+    passed = sum(told == "passed" for told in known.values())
+    print(f"{passed} of {len(known)} passed")
+    sys.exit(passed < len(known))
+
+
+if __name__ == "__main__":
+    main()
