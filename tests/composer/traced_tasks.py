@@ -48,11 +48,16 @@ def moved(value: Any, device: str) -> Any:
     return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), value)
 
 
+class Unchanged(Exception):
+    """There is no kernel: the drop-in is the original."""
+
+
 @torch.no_grad()
 def check(path: Path, device: str = "cpu", backend: str = "cpp", backed: str = "aot_eager") -> None:
     """Compose a task file at its small sizes, and run its drop-in inside of torch.compile.
 
     Raises:
+        Unchanged: there is no kernel.
         NoOperator: nothing was registered.
         AssertionError: the result differs from the direct call's, or the operator did not run once.
         Exception: of Dynamo or `opcheck`.
@@ -80,12 +85,14 @@ def check(path: Path, device: str = "cpu", backend: str = "cpp", backed: str = "
     made = importable(run_source(compose(task, captured, plan, backend).source))
     new = made.ModelNew(*(() if function else init)).eval().to(device)
     new.load_state_dict(model.state_dict())
+    if not hasattr(new, "_dvk_traced"):
+        raise Unchanged("all work is left to PyTorch")
     operator = getattr(made, "_dvk_operator_1", None)
     if operator is None:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             new._dvk_traced(*args)
-        raise NoOperator(str(said[-1].message) if said else "all work is left to PyTorch")
+        raise NoOperator(str(said[-1].message))
     # Another copy of this file may have been loaded: the first copy's operator is registered.
     operator = torch.ops._dvk_operators[operator.name]
     seen: list[Any] = []
@@ -94,7 +101,8 @@ def check(path: Path, device: str = "cpu", backend: str = "cpp", backed: str = "
     torch._dynamo.reset()
     call = torch.compile(new, fullgraph=True, backend=backed)
     want = new(*args)
-    assert differences(call(*args), want) == []
+    with torch._dynamo.config.patch(allow_rnn=True):
+        assert differences(call(*args), want) == []
     assert len(seen) == 1, f"the operator ran {len(seen)} times"
     assert differences(want, model(*args)) == []
     space, _, name = operator.name.partition("::")
@@ -121,6 +129,8 @@ def main() -> None:
         try:
             check(path, asked.device, asked.backend, asked.compiler)
             known[str(path)] = "passed"
+        except Unchanged as error:
+            known[str(path)] = f"unchanged: {error}"
         except Exception as error:  # noqa: BLE001 - a sweep goes on
             known[str(path)] = f"{type(error).__name__}: {error}"[:600]
         print(f"{path} {known[str(path)]} ({time.monotonic() - start:.1f} s)", flush=True)
@@ -128,8 +138,9 @@ def main() -> None:
             with asked.out.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps([str(path), known[str(path)]]) + "\n")
     passed = sum(told == "passed" for told in known.values())
-    print(f"{passed} of {len(known)} passed")
-    sys.exit(passed < len(known))
+    unchanged = sum(told.startswith("unchanged") for told in known.values())
+    print(f"{passed} of {len(known)} passed, {unchanged} without kernels")
+    sys.exit(passed + unchanged < len(known))
 
 
 if __name__ == "__main__":

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dvk.composer.ir import structures
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.ir.effects import AliasClasses, draws, touched
+from dvk.composer.ir.effects import AliasClasses, draws, shared, touched
 from dvk.composer.ir.nodes import IRNode
 from dvk.composer.lowering.whole_graph import PrimGraph
-from dvk.records import Graph
+from dvk.records import Graph, Node
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], str]
 """Shape, strides and dtype."""
@@ -74,7 +74,7 @@ def results(
         return "it writes arguments or buffers"
     returned = structures.refs(graph.outputs)
     bases = {name: prims.values[name].base for name in returned}
-    memory = AliasClasses(graph.nodes)
+    memory = AliasClasses(tuple(_result_by_result(graph)))
     held = {memory.of(n.name) for n in graph.nodes if n.op in HELD}
     made: dict[IRNode, Made] = {}
     for base in bases.values():
@@ -103,3 +103,11 @@ def results(
     single = set(graph.outputs) == {"ref"} and text == next(iter(made.values())).text
     seeded = any(draws(node) for node in graph.nodes)
     return Results(tuple(made.values()), lines, text, single and not lines, seeded)
+
+
+def _result_by_result(graph: Graph) -> Iterator[Node]:
+    """The operators; results of one that returns several new tensors (`torch.max(x, 1)`) share no memory with each other."""
+    several = {node.name for node in graph.nodes if node.shape is None and not shared(node)}
+    for node in graph.nodes:
+        apart = node.op == "getitem" and node.args[0]["ref"] in several
+        yield node.model_copy(update={"args": ()}) if apart else node
