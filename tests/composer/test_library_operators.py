@@ -6,6 +6,7 @@ import gc
 import types
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 import torch
 from torch import nn
 
+from dvk.composer import Plan, join
 from tests.composer.dropins import BLOCK, importable, module_text
 from tests.composer.programs import differences, drop_in, run_source
+from tests.composer.sized_models import SizedModel
 from tests.composer.traced_tasks import check, files
 
 VIEWS = """
@@ -185,6 +188,115 @@ def test_an_export_with_a_dynamic_batch_keeps_the_originals_operators(block: See
     program = torch.export.export(block.new, (x, None), dynamic_shapes=shapes)
     assert "aten.layer_norm.default" in operators_in(program)
     assert block.ran(program.module(), torch.randn(9, 8), None) == 0
+
+
+class Ranged:
+    """A drop-in for a range of sizes, with the calls of its operator."""
+
+    def __init__(self, forward: str, *specs: str, **options: Any):
+        self.made = SizedModel(forward, *specs, **options)
+        self.module = importable(run_source(self.made.candidate.source))
+        self.new = self.module.ModelNew().eval()
+        self.new.load_state_dict(self.made.model.state_dict())
+        name = self.module._dvk_operator_1.name
+        self.known = torch.ops._dvk_operators[name]
+        space, _, short = name.partition("::")
+        self.operator = getattr(getattr(torch.ops, space), short).default
+
+    def ran(self, call: Any, **sizes: int) -> int:
+        """How often the operator ran in a call whose result is eager's."""
+        before = self.known.calls
+        args = self.made.draw(sizes)
+        assert differences(call(*args), self.made.model(*args)) == []
+        return self.known.calls - before
+
+
+RANGED = {
+    "norm": ("return F.gelu(self.n(x)) + x", ("x=float32[batch:1..300, 17, 48]",)),
+    "two": ("return torch.softmax(self.n(x), -1)", ("x=float32[batch:1..40, seq:1..100, 48]",)),
+    "shared": (
+        "y = torch.tanh(x) * y[:, None]\nreturn y, y[1:].t(), x.sum()",
+        ("x=float32[batch:2..64, 16]", "y=float32[batch]"),
+    ),
+    "call": ("return torch.relu(self.l(x.flatten(1))) * 2", ("x=float32[batch:1..300, 17, 48]",)),
+}
+LAYERS = "self.n, self.l = nn.LayerNorm(48), nn.Linear(17 * 48, 10)"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", RANGED)
+def test_one_compilation_serves_a_range_of_sizes(name: str) -> None:
+    forward, specs = RANGED[name]
+    ranged = Ranged(forward, *specs, init=LAYERS)
+    call = compiled(ranged.new, dynamic=True)
+    first, *others = ranged.made.sampled()
+    assert ranged.ran(call, **first) == 1
+    sizes = [one for one in others if min(one.values()) > 1]
+    assert ranged.ran(call, **sizes[0]) == 1
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        assert all(ranged.ran(call, **one) == 1 for one in sizes[1:])
+    seen = ranged.made.draw(sizes[-1])
+    weights = [p.detach() for p in ranged.new.n.parameters()]
+    if name in ("norm", "shared"):
+        torch.library.opcheck(ranged.operator, [*seen, *(weights if name == "norm" else ())])
+
+
+@pytest.fixture(scope="module")
+def ranged_norm() -> Ranged:
+    forward, specs = RANGED["norm"]
+    return Ranged(forward, *specs, init=LAYERS)
+
+
+@torch.no_grad()
+def test_a_size_outside_of_the_range_runs_the_original_inside_of_a_compiler(
+    ranged_norm: Ranged,
+) -> None:
+    call = compiled(ranged_norm.new)
+    assert ranged_norm.ran(call, batch=4) == 1
+    assert ranged_norm.ran(call, batch=9) == 1  # dynamic from here
+    assert ranged_norm.ran(call, batch=301) == 0
+    assert ranged_norm.ran(call, batch=300) == 1
+    operands = ranged_norm.made.draw({"batch": 301})
+    with pytest.raises(RuntimeError, match="kernels exist for batch 1..300"):
+        ranged_norm.operator(
+            *operands, *[p.detach() for p in list(ranged_norm.new.parameters())[:2]]
+        )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("most", [300, 301])
+def test_an_export_with_a_dimension_within_the_range_keeps_the_operator(
+    ranged_norm: Ranged, most: int, tmp_path: Path
+) -> None:
+    x = torch.randn(4, 17, 48)
+    shapes = ({0: torch.export.Dim("batch", min=2, max=most)},)
+    program = torch.export.export(ranged_norm.new, (x,), dynamic_shapes=shapes)
+    assert ("aten.layer_norm.default" in operators_in(program)) == (most > 300)
+    torch.export.save(program, tmp_path / "net.pt2")
+    loaded = torch.export.load(tmp_path / "net.pt2").module()
+    assert ranged_norm.ran(loaded, batch=11) == (most == 300)
+    marked = torch.randn(4, 17, 48)
+    torch._dynamo.mark_dynamic(marked, 0, min=2, max=most)
+    before = ranged_norm.known.calls
+    compiled(ranged_norm.new)(marked)
+    assert ranged_norm.known.calls - before == (most == 300)
+
+
+@torch.no_grad()
+def test_several_programs_of_a_range_are_one_operator() -> None:
+    made = SizedModel("return torch.softmax(x, -1)", "x=float32[4, seq:2..700]")
+    parts = [
+        replace(part, plan=Plan(part.plan.recipes, {"k0": replace(how, width=256 if n else 512)}))
+        for n, part in enumerate(made.parts)
+        for how in part.plan.schedules.values()
+    ]
+    module = importable(run_source(join(parts, "cpp").source))
+    assert module.ModelNew._dvk_choice
+    call = compiled(module.ModelNew().eval(), dynamic=True)
+    for size in (5, 11, 300, 690):
+        x = torch.randn(4, size)
+        assert differences(call(x), torch.softmax(x, -1)) == []
+    assert torch.ops._dvk_operators[module._dvk_operator_1.name].calls == 4
 
 
 @torch.no_grad()

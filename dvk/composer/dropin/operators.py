@@ -12,14 +12,17 @@ import keyword
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from dvk.composer.dropin import ranges
 from dvk.composer.dropin.facts import Fused, Held, keyed
 from dvk.composer.dropin.forward import held_name, parameter
 from dvk.composer.dropin.namespace import OWNER
-from dvk.composer.dropin.results import Results
+from dvk.composer.dropin.results import Results, joined
 from dvk.composer.dropin.stepping import method
 from dvk.composer.ir import structures
 from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.symint import ARGUMENT
 from dvk.records import Node, Task
 
 MOST_TENSORS = 64
@@ -34,19 +37,82 @@ def with_namespace(text: str) -> str:
     return text.replace(NAMESPACE, f"dvk_{digest}")
 
 
-def results_of(one: Fused) -> Results | str:
-    """The results of a program as an operator, or why it is none."""
+@dataclass(frozen=True)
+class Operator:
+    """A program, or all programs for a range of sizes, as one operator."""
+
+    number: int
+    """Of its first program."""
+    programs: Sequence[Fused]
+    results: Results
+
+    @property
+    def first(self) -> Fused:
+        return self.programs[0]
+
+    @property
+    def chosen(self) -> bool:
+        """The sizes of a call choose the program."""
+        return len(self.programs) > 1
+
+    @property
+    def weights(self) -> dict[tuple[str, int], Node]:
+        """The weights that some program reads."""
+        every: dict[tuple[str, int], Node] = {}
+        for one in self.programs:
+            for key, node in keyed(one.program.weights):
+                every.setdefault(key, node)
+        return every
+
+    @property
+    def guarded(self) -> set[tuple[str, int]]:
+        """Those that kernels read by address."""
+        return {
+            key
+            for one in self.programs
+            for key, node in keyed(one.program.weights)
+            if id(node) in {id(each) for each in one.program.guarded}
+        }
+
+    @property
+    def taken(self) -> list[str]:
+        """The operands, by their names in the program."""
+        return [parameter(str(n.target)) for n in self.first.inputs] + [
+            held_name(n) for n in self.weights.values()
+        ]
+
+
+def made_of(fused: Sequence[Fused]) -> tuple[list[Operator], list[str]]:
+    """The operators of a drop-in, and why there is none for the other programs."""
+    made, reasons = [], []
+    for number, group in ranges.groups(fused):
+        found = _results(group)
+        if isinstance(found, str):
+            reasons.append(found)
+        else:
+            made.append(Operator(number, group, found))
+    return made, reasons
+
+
+def _results(group: Sequence[Fused]) -> Results | str:
+    """The results of programs as an operator, or why they are none."""
+    one = group[0]
+    weights = {key for each in group for key, _ in keyed(each.program.weights)}
     if one.backward is not None:
         return "its training step is not an operator"
-    if one.ranges:
-        return "its program is for a range of sizes"
-    if one.program.may_go_back:
+    if one.ranges and not ranges.is_whole(group):
+        return "its programs do not serve the whole range of sizes"
+    if any(each.program.may_go_back for each in group):
         return "its program may find that values differ, and return to the original"
-    if not (one.inputs or one.program.weights):
+    if not (one.inputs or weights):
         return "it takes no tensors"
-    if len(one.inputs) + len(one.program.weights) > MOST_TENSORS:
+    if len(one.inputs) + len(weights) > MOST_TENSORS:
         return f"it takes more than {MOST_TENSORS} tensors, the most that an operator can have"
-    return one.program.results
+    found = [each.program.results for each in group]
+    several = [each for each in found if isinstance(each, Results)]
+    if len(several) < len(found):
+        return next(each for each in found if isinstance(each, str))
+    return joined(several) if len(several) > 1 else several[0]
 
 
 def traced(
@@ -63,21 +129,18 @@ def traced(
         original = f"{OWNER}(*args, **kwargs)"
     asked = tuple(sorted({name for one in fused for name in one.captured.asked}))
     arguments = max((one.captured.arguments for one in fused), key=len)
-    able = [
-        (one, its, texts, found)
-        for one, its, texts in zip(fused, methods, conditions, strict=True)
-        if isinstance(found := results_of(one), Results)
-    ]
+    able, reasons = made_of(fused)
     if not able:
-        reasons = [found for one in fused if isinstance(found := results_of(one), str)]
         return f"""
     def _dvk_traced(self, *args, **kwargs):
         dvk_left_out({task.entry!r}, {reasons[0]!r})
         return {original}
 """
-    dispatch = "\n".join(_dispatch(one, its) for one, its, _, _ in able)
-    made_for = " or ".join(_described(one) for one, *_ in able)
+    dispatch = "\n".join(_dispatch(one.first, methods[one.number]) for one in able)
+    made_for = " or ".join(_described(one.first) for one in able)
     why = f"kernels exist for {made_for}, without gradients or autocast"
+    if any(one.first.ranges for one in able):
+        why += "; dimensions that are marked as dynamic need these limits"
     parts = [
         f"""
     def _dvk_traced(self, *args, **kwargs):
@@ -92,8 +155,9 @@ def traced(
         return {original}
 """
     ]
-    for one, its, texts, found in able:
-        parts += [_suits(task, one, its, texts), _record(task, one, its, found)]
+    for one in able:
+        its = methods[one.number]
+        parts += [_suits(task, one, its, conditions[one.number]), _record(one, its)]
     return "\n".join(parts)
 
 
@@ -108,62 +172,64 @@ def _dispatch(one: Fused, names: dict[str, str]) -> str:
 
 
 def _described(one: Fused) -> str:
+    limits = {f"{ARGUMENT}{name}": f"{name}:{lo}..{hi}" for name, lo, hi in one.ranges}
     return (
-        ", ".join(f"{n.target}={n.dtype}{list(n.shape or ())}" for n in one.inputs) or "no tensors"
+        ", ".join(
+            f"{n.target}={n.dtype}[{', '.join(limits.get(repr(s), repr(s)) for s in n.shape or ())}]"
+            for n in one.inputs
+        )
+        or "no tensors"
     )
 
 
-def _suits(task: Task, one: Fused, names: dict[str, str], conditions: str) -> str:
+def _suits(task: Task, one: Operator, names: dict[str, str], conditions: str) -> str:
     """The method that checks whether the arguments match the program, in terms that a trace can guard."""
-    guarded = {id(node) for node in one.program.guarded}
     lines = [conditions, f"not torch.is_autocast_enabled({task.device!r})"]
     lines += [
         f"self.get_submodule({path!r}).training is {mode}"
-        for path, mode in one.captured.modes.items()
+        for path, mode in one.first.captured.modes.items()
     ]
-    for node in one.program.weights:
+    for key, node in one.weights.items():
         text, strides = attribute(node), _strides(node)
         known = f"{text}.dtype is torch.{node.dtype}"
-        if id(node) in guarded:
+        if key in one.guarded:
             lines.append(f"{known} and dvk_of_size({text}, {node.shape!r}, {strides!r})")
         else:
             lines.append(f"{known} and {text}.shape == {node.shape!r}")
-    tensors = [text for _, text in _operands(one)] + [attribute(n) for n in one.program.weights]
+    tensors = list(_operands(one.first).values()) + [attribute(n) for n in one.weights.values()]
     lines.append(f"not dvk_gradients(({', '.join(tensors)},))")
     body = textwrap.indent("\nand ".join(lines), " " * 12)
-    signature = ", ".join(["self", *one.arguments])
+    signature = ", ".join(["self", *one.first.arguments])
     return f"    def {names['suits']}({signature}):\n        return (\n{body}\n        )\n"
 
 
-def _operands(one: Fused) -> list[tuple[str, str]]:
-    """The path of each tensor of the call, with the text that reads it from the arguments."""
-    if not one.captured.structure:
-        return [(str(n.target), parameter(str(n.target))) for n in one.inputs]
+def _operands(one: Fused) -> dict[str, str]:
+    """The text that reads each tensor of the call from the arguments, by the tensor's path."""
     nested = {
         path: text
         for name, tree in one.captured.structure.items()
         for path, text in structures.places(tree, parameter(name))
     }
-    return [
-        (path, nested.get(path, parameter(path))) for path in (str(n.target) for n in one.inputs)
-    ]
+    paths = [str(n.target) for n in one.inputs]
+    return {path: nested.get(path, parameter(path)) for path in paths}
 
 
-def _record(task: Task, one: Fused, names: dict[str, str], found: Results) -> str:
+def _record(one: Operator, names: dict[str, str]) -> str:
     """The method that calls the operator, and rebuilds the result around it."""
-    bound = [f"{held_name(node)} = {attribute(node)}" for node in one.program.weights]
+    found = one.results
+    bound = [f"{held_name(node)} = {attribute(node)}" for node in one.weights.values()]
     made = ", ".join(m.name for m in found.made)
-    call = f"torch.ops.{NAMESPACE}.{names['operator']}.default({', '.join(_taken(one))})"
-    body = "\n".join([*bound, f"{made} = {call}", *found.lines, f"return {found.text}"])
-    signature = ", ".join(["self", *one.takes])
+    call = f"torch.ops.{NAMESPACE}.{names['operator']}.default({', '.join(one.taken)})"
+    after = [*found.lines, f"return {found.text}"]
+    body = "\n".join([*_sizes(one.first, after), *bound, f"{made} = {call}", *after])
+    signature = ", ".join(["self", *one.first.takes])
     return f"    def {names['record']}({signature}):\n{textwrap.indent(body, ' ' * 8)}\n"
 
 
-def _taken(one: Fused) -> list[str]:
-    """The operands of the operator, by their names in the program."""
-    return [parameter(str(n.target)) for n in one.inputs] + [
-        held_name(n) for n in one.program.weights
-    ]
+def _sizes(one: Fused, lines: Sequence[str]) -> list[str]:
+    """Lines that read the sizes which `lines` name from the program's tensors."""
+    texts = dict(zip((str(n.target) for n in one.inputs), one.tensors, strict=True))
+    return ranges.reading(one.inputs, texts, "\n".join(lines)) if one.ranges else []
 
 
 def _strides(node: Node) -> tuple[int, ...]:
@@ -187,78 +253,106 @@ def names(task: Task, number: int) -> dict[str, str]:
 
 
 def registered(
-    task: Task,
-    fused: Sequence[Fused],
-    held: Held,
-    methods: Sequence[dict[str, str]],
-    inside: Sequence[str],
+    task: Task, fused: Sequence[Fused], held: Held, methods: Sequence[dict[str, str]]
 ) -> str:
-    """The text that registers the operators, below the last class.
-
-    Args:
-        inside: for each program the method that returns what the operator returns; empty if that is the program.
-    """
-    parts: list[str] = []
-    added = [text for text in inside if text]
+    """The text that registers the operators, below the last class."""
+    made, _ = made_of(fused)
+    added = [text for one in made if not one.results.whole for text in _inside(one, held, methods)]
     kind = "dvk_inside" if added else "dvk_fused"
-    if added:
-        parts.append(f"class dvk_inside(dvk_fused):\n{(2 * chr(10)).join(added)}")
-    for number, (one, its) in enumerate(zip(fused, methods, strict=True)):
-        found = results_of(one)
-        if isinstance(found, Results):
-            parts.append(_operator(task, number, one, its, found, held, kind))
+    parts = [f"class dvk_inside(dvk_fused):\n{(2 * chr(10)).join(added)}"] if added else []
+    parts += [_operator(task, one, methods[one.number], held, kind) for one in made]
     return "\n\n\n".join(parts)
 
 
-def _operator(
-    task: Task,
-    number: int,
-    one: Fused,
-    names: dict[str, str],
-    found: Results,
-    held: Held,
-    kind: str,
-) -> str:
+def _inside(one: Operator, held: Held, methods: Sequence[dict[str, str]]) -> list[str]:
+    """The methods that compute what an operator returns, of each program."""
+    names = [methods[one.number + place]["compute"] for place in range(len(one.programs))]
+    texts = []
+    for each, name in zip(one.programs, names, strict=True):
+        assert isinstance(each.program.results, Results)
+        result = ", ".join(m.text for m in each.program.results.made)
+        texts.append(run(name, each, held, result))
+    if one.chosen:
+        texts.append(ranges.choosing(one.programs, method("choice", one.number), names))
+    return texts
+
+
+def _operator(task: Task, one: Operator, names: dict[str, str], held: Held, kind: str) -> str:
     """A program as a function of tensors alone, and its operator."""
-    own = {key: held_name(node) for key, node in keyed(one.program.weights)}
+    first, number = one.first, one.number + 1
+    own = {key: held_name(node) for key, node in one.weights.items()}
     # Weights of other programs: any tensor of the operator serves as a placeholder.
     weights = [own.get(key, next(iter(own.values()))) for key in held] if own else []
-    keeps = bool(one.program.derived or one.graph_replay)
-    name = f"_dvk_program_{number + 1}"
+    keeps = bool(first.graph_replay or any(each.program.derived for each in one.programs))
+    name = f"_dvk_program_{number}"
     state = f"{name}_kept" if keeps else "None"
-    tensors = {str(n.target): parameter(str(n.target)) for n in one.inputs}
+    tensors = {parameter(str(n.target)) for n in first.inputs}
     given = [
-        text if text in tensors.values() or one.captured.structure else "None" for text in one.takes
+        text if text in tensors or first.captured.structure else "None" for text in first.takes
     ]
-    run = f"held.{names['run']}" if found.whole else f"held.{names['compute']}"
+    run = f"held.{names['run' if one.results.whole else 'compute']}"
+    if one.chosen:
+        run = f"held.{method('choice', one.number)}({', '.join(given)})"
     call = (
         f"dvk_replay({run}, ({''.join(f'{text}, ' for text in given)}))"
-        if one.graph_replay
+        if first.graph_replay
         else f"{run}({', '.join(given)})"
     )
     bound = f"({''.join(f'{text}, ' for text in weights)})"
-    layouts = [
-        f"({node.shape!r}, {_strides(node)!r}, torch.{node.dtype})"
-        for node in (*one.inputs, *one.program.weights)
-    ]
-    made = [
-        f"({shape!r}, {strides!r}, torch.{dtype}, {m.fresh})"
-        for m in found.made
-        for shape, strides, dtype in (m.layout,)
-    ]
     kept = f"{name}_kept = {{}}\n\n\n" if keeps else ""
-    seeded = ", seeded=True" if found.seeded else ""
+    seeded = ", seeded=True" if one.results.seeded else ""
+    limits = "".join(f"    {line}\n" for line in ranges.limited(first))
+    layouts, text = _layouts(one, f"_dvk_layouts_{number}")
     return f'''\
-{kept}def {name}({", ".join(_taken(one))}):
-    held = dvk_with_weights({kind}, {bound}, {state})
+{kept}{text}def {name}({", ".join(one.taken)}):
+{limits}    held = dvk_with_weights({kind}, {bound}, {state})
     return {call}
 
 
-_dvk_operator_{number + 1} = dvk_operator(
+_dvk_operator_{number} = dvk_operator(
     "{NAMESPACE}::{names["operator"]}",
-    ({"".join(f"{text}, " for text in layouts)}),
-    ({"".join(f"{text}, " for text in made)}),
+    "{_schema(one)}",
+    {layouts},
     {task.device!r},
     lambda: ModelNew._dvk_load(),
     {name}{seeded},
 )'''
+
+
+def _schema(one: Operator) -> str:
+    operands = ", ".join(f"Tensor x{number}" for number in range(len(one.taken)))
+    results = ", ".join("Tensor" for _ in one.results.made)
+    return f"({operands}) -> {f'({results})' if len(one.results.made) > 1 else results}"
+
+
+def _layouts(one: Operator, name: str) -> tuple[str, str]:
+    """The layouts of operands and results: an expression, or a function of the operands and the text that defines it."""
+    taken = [
+        f"({node.shape!r}, {_strides(node)!r}, torch.{node.dtype})"
+        for node in (*one.first.inputs, *one.weights.values())
+    ]
+    given = [
+        f"({shape!r}, {strides!r}, torch.{dtype}, {m.fresh})"
+        for m in one.results.made
+        for shape, strides, dtype in (m.layout,)
+    ]
+    both = f"(({''.join(f'{t}, ' for t in taken)}), ({''.join(f'{t}, ' for t in given)}))"
+    if not one.first.ranges:
+        return both, ""
+    both = ranges.spelled(both)
+    body = textwrap.indent("\n".join([*_sizes(one.first, [both]), f"return {both}"]), " " * 4)
+    return name, f"def {name}({', '.join(one.taken)}):\n{body}\n\n\n"
+
+
+def run(name: str, one: Fused, held: Held, result: str) -> str:
+    """The method that runs the program and returns `result`."""
+    own = {key: held_name(node) for key, node in keyed(one.program.weights)}
+    bound = ", ".join(own.get(key, "_") for key in held)
+    renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
+    weights = "_dvk_held" if renewed else "self._dvk_weights"
+    unpack = [f"{bound}{',' if len(held) == 1 else ''} = {weights}"] if own else []
+    lines = [*one.program.lines, f"return {result}"]
+    if one.ranges:
+        lines = list(map(ranges.spelled, lines))
+    body = "\n".join([*renewed, *unpack, *_sizes(one, lines), *lines])
+    return f"    def {name}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"

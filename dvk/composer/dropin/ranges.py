@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from dvk.composer.dropin.facts import Fused, Ranges
@@ -62,11 +63,14 @@ def reading(nodes: Sequence[Node], texts: Mapping[str, str], body: str) -> list[
     return lines
 
 
-def conditions(one: Fused, node: Node, text: str, read: set[str]) -> list[str]:
+def conditions(
+    one: Fused, node: Node, text: str, read: set[str], traced: bool = False
+) -> list[str]:
     """Conditions that let through the range's sizes of a tensor and bind their names.
 
     Args:
         read: names that earlier conditions bind; those bound here are added.
+        traced: in terms that a trace can guard.
     """
     limits = {f"{ARGUMENT}{name}": (lo, hi) for name, lo, hi in one.ranges}
     new = {name: at for name, at in declared(node).items() if name not in read}
@@ -76,7 +80,9 @@ def conditions(one: Fused, node: Node, text: str, read: set[str]) -> list[str]:
     return [
         f"{text}.dim() == {len(node.shape or ())}",
         *(
-            f"{limits[name][0]} <= ({name} := {text}.shape[{at}]) <= {limits[name][1]}"
+            f"dvk_between(({name} := {text}.shape[{at}]), {limits[name][0]}, {limits[name][1]})"
+            if traced
+            else f"{limits[name][0]} <= ({name} := {text}.shape[{at}]) <= {limits[name][1]}"
             for name, at in new.items()
         ),
     ]
@@ -106,3 +112,29 @@ def choice(group: Sequence[Fused], runs: Sequence[str]) -> list[str]:
         lines.append("return None")
     texts = {str(n.target): name for n, name in zip(first.inputs, first.tensors, strict=True)}
     return [*reading(first.inputs, texts, "\n".join(lines)), *lines]
+
+
+def choosing(group: Sequence[Fused], name: str, runs: Sequence[str]) -> str:
+    """The method that returns the program for a call's sizes."""
+    body = textwrap.indent("\n".join(choice(group, runs)), " " * 8)
+    return f"    def {name}({', '.join(['self', *group[0].takes])}):\n{body}"
+
+
+def spelled(line: str) -> str:
+    """A line with the names that functions of sizes have in a drop-in."""
+    return re.sub(r"\bcdiv\(", "dvk_cdiv(", line)
+
+
+def limited(one: Fused) -> list[str]:
+    """Lines that refuse operands of sizes outside of the range."""
+    texts = {str(n.target): name for n, name in zip(one.inputs, one.tensors, strict=True)}
+    tests = [f"{lo} <= {ARGUMENT}{name} <= {hi}" for name, lo, hi in one.ranges]
+    body = " and ".join(tests)
+    told = ", ".join(f"{name} {lo}..{hi}" for name, lo, hi in one.ranges)
+    if not tests:
+        return []
+    return [
+        *reading(one.inputs, texts, body),
+        f"if not ({body}):",
+        f'    raise RuntimeError("kernels exist for {told}: compile or export the drop-in again for other sizes")',
+    ]

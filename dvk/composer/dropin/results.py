@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from dvk.composer.ir import structures
 from dvk.composer.ir.affine import contiguous_strides
@@ -111,3 +112,32 @@ def _result_by_result(graph: Graph) -> Iterator[Node]:
     for node in graph.nodes:
         apart = node.op == "getitem" and node.args[0]["ref"] in several
         yield node.model_copy(update={"args": ()}) if apart else node
+
+
+def joined(found: Sequence[Results]) -> Results | str:
+    """The results of programs of one graph, of which a call's sizes choose one, as those of one operator; or why they are not."""
+    first, *others = map(_renamed, found)
+    if any(
+        (one.lines, one.text, _layouts(one)) != (first.lines, first.text, _layouts(first))
+        for one in others
+    ):
+        return "its programs for several sizes return other tensors, or other views of them"
+    every = list(zip(*(one.made for one in (first, *others)), strict=True))
+    made = tuple(replace(ones[0], fresh=all(one.fresh for one in ones)) for ones in every)
+    whole = all(one.whole for one in found)
+    return replace(first, made=made, whole=whole, seeded=any(one.seeded for one in found))
+
+
+def _layouts(one: Results) -> str:
+    return repr([made.layout for made in one.made])  # the sizes by their formulas
+
+
+def _renamed(one: Results) -> Results:
+    """The results with names that do not depend on the program."""
+    names = {made.name: f"_r{number}" for number, made in enumerate(one.made)}
+
+    def new(text: str) -> str:
+        return re.sub(r"\b_\w+", lambda word: names.get(word[0], word[0]), text)
+
+    made = tuple(replace(each, name=names[each.name]) for each in one.made)
+    return replace(one, made=made, lines=tuple(map(new, one.lines)), text=new(one.text))

@@ -20,12 +20,11 @@ from functools import partial
 
 import dvk
 from dvk.composer.dropin import operators, ranges, replacing, sharing, stepping
-from dvk.composer.dropin.facts import Fused, Held, facts, held_by, keyed
+from dvk.composer.dropin.facts import Fused, Held, facts, held_by
 from dvk.composer.dropin.facts import whom as told
-from dvk.composer.dropin.forward import held_name, parameter
+from dvk.composer.dropin.forward import parameter
 from dvk.composer.dropin.imports import modules_used
 from dvk.composer.dropin.namespace import HERE, OWNER, surrounding_text, to_the_top, with_room
-from dvk.composer.dropin.results import Results
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import touched
 from dvk.composer.ir.text import literal
@@ -146,9 +145,7 @@ def _last(task: Task, fused: Sequence[Fused], held: Held, whom: str, load: Seque
         lines += ["_dvk_trains = True", f"_dvk_frozen = {sharing.frozen(fused, held)!r}"]
     original = f", {OWNER}" if task.kind == "module" else ""
     names = [operators.names(task, number) for number in range(len(fused))]
-    conditions = [
-        "" if one.ranges else "\nand ".join(_arguments(task, one, traced=True)[0]) for one in fused
-    ]
+    conditions = ["\nand ".join(_arguments(task, one, traced=True)[0]) for one in fused]
     traced = operators.traced(task, fused, names, conditions)
     return f'''\
 class ModelNew(dvk_fused, dvk_guarded{original}):
@@ -252,7 +249,7 @@ def _methods(
 ) -> list[str]:
     guard = [_guard(task, number, groups[number], held)] if number in groups else []
     step = [stepping.methods(task, number, one, held)] if one.backward is not None else []
-    run = _run(stepping.method("run", number), one, held, one.program.result)
+    run = operators.run(stepping.method("run", number), one, held, one.program.result)
     return [*guard, run, *step]
 
 
@@ -297,27 +294,15 @@ def _guard(task: Task, number: int, group: Sequence[Fused], held: Held) -> str:
     text = _fits(task, number, group[0], held)
     if has_choice(group):
         runs = [stepping.method("run", number + place) for place in range(len(group))]
-        body = textwrap.indent("\n".join(ranges.choice(group, runs)), " " * 8)
-        signature = ", ".join(["self", *group[0].takes])
-        text += f"\n\n    def {stepping.method('choice', number)}({signature}):\n{body}"
+        text += "\n\n" + ranges.choosing(group, stepping.method("choice", number), runs)
     return text
 
 
 def _operators(task: Task, fused: Sequence[Fused], held: Held) -> str:
     """The text that registers the programs as operators; empty if none can be one."""
     names = [operators.names(task, number) for number in range(len(fused))]
-    inside = [_inside(one, held, its) for one, its in zip(fused, names, strict=True)]
-    known = operators.registered(task, fused, held, names, inside)
+    known = operators.registered(task, fused, held, names)
     return f"\n\n{known}\n" if known else ""
-
-
-def _inside(one: Fused, held: Held, names: dict[str, str]) -> str:
-    """The method that computes what an operator returns; empty if the program does."""
-    found = operators.results_of(one)
-    if not isinstance(found, Results) or found.whole:
-        return ""
-    made = ", ".join(m.text for m in found.made)
-    return _run(names["compute"], one, held, made)
 
 
 def _arguments(task: Task, one: Fused, traced: bool) -> tuple[list[str], dict[str, str]]:
@@ -339,10 +324,13 @@ def _arguments(task: Task, one: Fused, traced: bool) -> tuple[list[str], dict[st
                 else f"{where} and {text}.get_device() == torch.cuda.current_device()"
             )
         if traced:
+            sized = [
+                *ranges.conditions(one, node, text, read, traced=True),
+                f"dvk_of_size({text}, {ranges.spelled(f'{node.shape!r}, {node.strides!r}')})",
+            ]
             return (
                 f"dvk_recorded({text}) and {text}.layout is torch.strided and {text}.is_{task.device}"
-                f"\nand {text}.dtype is torch.{node.dtype}"
-                f" and dvk_of_size({text}, {node.shape!r}, {node.strides!r})"
+                f"\nand {text}.dtype is torch.{node.dtype} and {' and '.join(sized)}"
             )
         plain = f"type({text}) in dvk_tensors and {text}.layout is torch.strided and not {text}.is_neg()"
         conjugate = f" and not {text}.is_conj()" if str(node.dtype).startswith("complex") else ""
@@ -389,27 +377,6 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
     )
     signature = f"def {stepping.method('fits', number)}({', '.join(['self', *one.arguments])}):"
     return f"    {signature}\n        return (\n{textwrap.indent(conditions, ' ' * 12)}\n        ){inside}"
-
-
-def _run(method: str, one: Fused, held: Held, result: str) -> str:
-    """The method that runs the program and returns `result`."""
-    own = {key: held_name(node) for key, node in keyed(one.program.weights)}
-    bound = ", ".join(own.get(key, "_") for key in held)
-    renewed = ["_dvk_held, _dvk_values = dvk_renew(self)"] if one.program.derived else []
-    unpack = (
-        [
-            f"{bound}{',' if len(held) == 1 else ''} = {'_dvk_held' if renewed else 'self._dvk_weights'}"
-        ]
-        if own
-        else []
-    )
-    lines = [*one.program.lines, f"return {result}"]
-    texts = {str(n.target): name for n, name in zip(one.inputs, one.tensors, strict=True)}
-    if one.ranges:
-        lines = [re.sub(r"\bcdiv\(", "dvk_cdiv(", line) for line in lines]
-    sizes = ranges.reading(one.inputs, texts, "\n".join(lines)) if one.ranges else []
-    body = "\n".join([*renewed, *unpack, *sizes, *lines])
-    return f"    def {method}({', '.join(['self', *one.takes])}):\n{textwrap.indent(body, ' ' * 8)}"
 
 
 # ---------------------------------------------------------------- what all programs share

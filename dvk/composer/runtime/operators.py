@@ -27,8 +27,9 @@ class dvk_operator:
 
     Args:
         name: namespace::name; the namespace is unique to the text of the drop-in.
-        taken: shape, strides and dtype of each operand.
-        given: those of each result, and whether its memory is certainly new.
+        schema: operands and results, as PyTorch writes them.
+        layouts: shape, strides and dtype of each operand; the same of each result, and whether its memory is certainly new. For a
+            range of sizes a function of the operands.
         load: makes the kernels callable; False if it cannot.
         run: from the operands to the result or the tuple of results.
         seeded: it draws random numbers.
@@ -37,16 +38,18 @@ class dvk_operator:
     def __init__(
         self,
         name: str,
-        taken: tuple,
-        given: tuple,
+        schema: str,
+        layouts: Any,
         device: str,
         load: Callable[[], bool],
         run: Callable[..., Any],
         seeded: bool = False,
     ):
-        self.name, self.taken, self.given, self.device = name, taken, given, device
+        self.name, self.schema, self.layouts, self.device = name, schema, layouts, device
         self.load, self.run, self.loaded, self.calls = load, run, False, 0
-        self.same = [one[0] for one in taken], [one[1] for one in taken], [one[2] for one in taken]
+        self.same: tuple | None = None
+        if not callable(layouts):
+            self.same = tuple([one[place] for one in layouts[0]] for place in range(3))
         known = torch.ops.__dict__.setdefault("_dvk_operators", {})
         if name not in known:  # else another copy of this drop-in has registered it
             known[name] = self
@@ -57,19 +60,17 @@ class dvk_operator:
         tag = torch.Tag
         tags = [tag.pt2_compliant_tag, tag.needs_exact_strides]
         tags += [tag.nondeterministic_seeded] if seeded else []
-        operands = ", ".join(f"Tensor x{number}" for number in range(len(self.taken)))
-        results = ", ".join("Tensor" for _ in self.given)
-        results = f"({results})" if len(self.given) > 1 else results
         self.library = torch.library.Library(space, "FRAGMENT")
-        self.library.define(f"{short}({operands}) -> {results}", tags=tags)
+        self.library.define(f"{short}{self.schema}", tags=tags)
         self.library.impl(short, self.call, self.device.upper())
         torch.library.register_fake(self.name, self.empty, lib=self.library)
 
     def empty(self, *tensors: torch.Tensor) -> Any:
         """Results without values."""
+        _, given = self.layouts(*tensors) if callable(self.layouts) else self.layouts
         made = [
             torch.empty_strided(shape, strides, dtype=dtype, device=tensors[0].device)
-            for shape, strides, dtype, _ in self.given
+            for shape, strides, dtype, _ in given
         ]
         return made[0] if len(made) == 1 else tuple(made)
 
@@ -86,21 +87,22 @@ class dvk_operator:
                 )
             self.loaded = True
         self.calls += 1
-        shapes, strides, dtypes = self.same
+        taken, given = self.layouts(*tensors) if callable(self.layouts) else self.layouts
+        shapes, strides, dtypes = self.same or map(list, zip(*taken))
         if (
-            [t.stride() for t in tensors] != strides
+            list(map(torch.Tensor.stride, tensors)) != strides
             or [t.shape for t in tensors] != shapes
             or [t.dtype for t in tensors] != dtypes
         ):
-            tensors = tuple(dvk_strided(t, s, n, d) for t, (n, s, d) in zip(tensors, self.taken))
+            tensors = tuple(dvk_strided(t, s, n, d) for t, (n, s, d) in zip(tensors, taken))
         if self.device == "cuda":
             with torch.cuda.device(tensors[0].device):
                 made = self.run(*tensors)
         else:
             made = self.run(*tensors)
-        if len(self.given) == 1:
-            return self.owned(made, self.given[0], tensors)
-        return tuple(self.owned(t, how, tensors) for t, how in zip(made, self.given))
+        if len(given) == 1:
+            return self.owned(made, given[0], tensors)
+        return tuple(self.owned(t, how, tensors) for t, how in zip(made, given))
 
     def owned(self, tensor: torch.Tensor, how: tuple, tensors: tuple) -> torch.Tensor:
         """A result in the layout that was announced, in memory that no operand shares."""
@@ -224,6 +226,14 @@ def dvk_of_size(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -
         if not equal(size == wanted):
             return False
     return True
+
+
+def dvk_between(size: Any, low: int, high: int) -> bool:
+    """The size of a dimension is in the range; one that varies is compared where that is allowed."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
+
+    decided = statically_known_true if dvk_strict() else guard_or_false
+    return decided(size >= low) and decided(size <= high)
 
 
 def dvk_gradients(tensors: tuple) -> bool:
