@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import linecache
 import math
 import re
 import types
@@ -342,9 +343,10 @@ def _apart(x: torch.Tensor, y: torch.Tensor, epsilon: float, floor: float) -> li
 
 
 def run_source(source: str, name: str = "candidate") -> types.ModuleType:
-    """Execute a file's text as a module."""
-    module = types.ModuleType(name)
-    exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+    """Execute a file's text as a module; Triton reads the text of its kernels through `linecache`."""
+    module, file = types.ModuleType(name), f"<{name} {next(_numbers)}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    exec(compile(source, file, "exec"), module.__dict__)
     return module
 
 
