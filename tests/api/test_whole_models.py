@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import shutil
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
-from dvk.api.network import examples, patching, proving, report
+from dvk.api.network import examples, patching, proving, report, verifying
 from dvk.api.network.building import MAKERS
 from dvk.config import Config
 from tests.api.whole_models import MODELS, Quick, quickly
@@ -80,6 +81,24 @@ def test_a_patch_with_which_the_whole_is_wrong_is_left_out(llama: Quick, tmp_pat
     assert found.kept == () and found.claim is None
     assert found.dropped["LlamaDecoderLayer"].startswith(proving.WRONG)
     assert report.status(found) == "failed"
+
+
+def test_what_quick_compositions_leave_in_modules_does_not_hide_the_truth(llama: Quick) -> None:
+    layer = llama.network.model.model.layers[0]
+    layer.__dict__["_dvk_made"] = threading.Lock()  # like a CUDA graph: it cannot be copied
+    patch, call = patching.load(llama.package), examples.draw(llama.network, 0)
+    (checked,) = verifying.check(llama.network.model, patch, [call], llama.names)
+    assert checked.own > 0 and checked.untrue == "" and checked.wrong == ""
+
+
+def test_a_model_without_float64_is_compared_with_itself_and_says_why() -> None:
+    class Strict(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.dtype is torch.float32, "float32 alone"
+            return x + 1
+
+    truths = verifying.Truths(Strict())
+    assert truths.outputs(([torch.ones(3)], {}), 0) is None and "float32 alone" in truths.why
 
 
 IN_CI = ("gpt2", "vit", "mixtral")

@@ -41,8 +41,9 @@ def summary(
         "share_patched": sum(row["share"] * len(row["patched"]) / row["instances"] for row in rows),
         "blocks": rows,
         "left": dict(left) | proved.idle,
-        "error": max((one.error for one in proved.checked), default=None),
-        "own_error": max((one.own for one in proved.checked), default=None),
+        "error": max(one.error for one in proved.checked) if proved.kept else None,
+        "own_error": max(one.own for one in proved.checked) if proved.kept else None,
+        "no_truth": next((one.untrue for one in proved.checked if one.untrue), None),
         "patch": str(folder / "patch") if proved.kept else None,
         "use": USE if proved.kept else None,
         "run": str(folder),
@@ -173,6 +174,8 @@ def page(found: Mapping[str, Any]) -> list[str]:
             "",
             f"Typical error of the outputs against float64: {found['error']:.1e}, the original's {found['own_error']:.1e}.",
         ]
+    if found["no_truth"]:
+        told += ["", f"The outputs were compared with the original's: {found['no_truth']}."]
     if found["patch"]:
         told += ["", "```python", found["use"], "```"]
     return told

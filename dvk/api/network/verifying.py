@@ -6,7 +6,7 @@ import copy
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from types import ModuleType
 from typing import Any
@@ -36,6 +36,8 @@ class Checked:
     error: float
     own: float
     admitted: float
+    untrue: str = ""
+    """Why there is no truth in float64: the outputs are compared with the original's."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ def check(
     model: nn.Module, patch: ModuleType, calls: Sequence[Call], only: Sequence[str] | None = None
 ) -> list[Checked]:
     """Compare the patched model with the original on several inputs."""
-    truth_model = _double(model)
+    truths = Truths(model)
     found = []
     with torch.no_grad():
         for number, call in enumerate(calls):
-            truth = _truth(truth_model, call, number)
+            truth = truths.outputs(call, number)
             patch.remove(model)
             same = _called(model, call, number)
             patch.apply(model, quiet=True, only=only)
@@ -71,7 +73,8 @@ def check(
                 continue
             finally:
                 patch.remove(model)
-            found.append(_compared(got, same, truth, _dtypes(model)))
+            one = _compared(got, same, truth, _dtypes(model))
+            found.append(replace(one, untrue=truths.why))
     return found
 
 
@@ -189,24 +192,51 @@ def _called(model: nn.Module, call: Call, seed: int) -> list[tuple[str, torch.Te
         return leaves(model(*args, **kwargs))
 
 
-def _double(model: nn.Module) -> nn.Module | None:
-    """The original in float64; None if it cannot be."""
-    try:
-        return copy.deepcopy(model).double()
-    except Exception:  # noqa: BLE001 - a model of any kind may refuse to be copied or cast
+class Truths:
+    """The original in float64: on its device, or where an operator has no such kernel there, on the CPU.
+
+    Attributes:
+        why: why neither computes; empty if one does.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model, self.why = model, ""
+        self.made: dict[str, nn.Module] = {}
+
+    def outputs(self, call: Call, seed: int) -> list[tuple[str, torch.Tensor]] | None:
+        """The outputs of a call, on the CPU if they were computed there; None if they cannot be: the original itself is then the truth."""
+        reasons = []
+        for where in dict.fromkeys((_device(self.model), "cpu")):
+            try:
+                if where not in self.made:
+                    self.made[where] = copied(self.model).to(where).double()
+                found = _called(self.made[where], _widened(call, where), seed)
+            except Exception as error:  # noqa: BLE001 - a model of any kind may raise anything where it was not made for
+                reasons.append(f"on {where}: {error}".partition("\n")[0][:200])
+            else:
+                return found
+        self.why = "; ".join(reasons)
         return None
 
 
-def _truth(model: nn.Module | None, call: Call, seed: int) -> list[tuple[str, torch.Tensor]] | None:
-    """The outputs in float64; None if an operator has no such kernel: the original itself is then the truth."""
-    try:
-        return _called(model, _widened(call), seed) if model is not None else None
-    except Exception:  # noqa: BLE001 - a model of any kind may raise anything where it was not made for
-        return None
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of the model without what drop-ins prepared in its modules: CUDA graphs and kernels cannot be copied.
+
+    Raises:
+        Exception: the model's own.
+    """
+    for part in model.modules():
+        for key in [key for key in vars(part) if key.startswith("_dvk_")]:
+            del vars(part)[key]
+    return copy.deepcopy(model)
 
 
-def _widened(call: Call) -> Call:
-    return map_tensors(lambda t: t.double() if t.is_floating_point() else t, call)
+def _device(model: nn.Module) -> str:
+    return next((str(p.device) for p in model.parameters()), "cpu")
+
+
+def _widened(call: Call, where: str) -> Call:
+    return map_tensors(lambda t: (t.double() if t.is_floating_point() else t).to(where), call)
 
 
 def _dtypes(model: nn.Module) -> set[str]:
@@ -227,7 +257,8 @@ def _compared(
     for (name, mine), (_, theirs) in zip(got, same, strict=True):
         if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
             return Checked(f"`{name}` has another shape or dtype", 0.0, 0.0, 0.0)
-        want = _leaf(name, theirs, known.get(name), dtypes)
+        exact = known[name].to(theirs.device) if name in known else None
+        want = _leaf(name, theirs, exact, dtypes)
         error, difference = values(mine, want)
         if difference is not None and not wrong:
             wrong = difference.text
