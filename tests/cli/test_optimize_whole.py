@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dvk.api.network import report
 from dvk.api.network.building import ModelSource, build, read_settings
 from dvk.errors import DvkError
 from tests.api.whole_models import MODELS
@@ -55,6 +56,48 @@ def test_settings_nest_and_later_ones_win(tmp_path: Path) -> None:
     assert found == {"text_config": {"hidden_size": 16, "vocab_size": 9}, "hidden_act": "gelu"}
 
 
+def test_the_page_of_a_model_shows_every_block_and_links_to_its_search(tmp_path: Path) -> None:
+    row = {"class": "Layer", "inputs": "", "ms": 1.0, "operators_left": 0, "share": 0.5}
+    nothing = {"tried": None, "speedup": None, "lo": None, "hi": None, "run": None, "patched": []}
+    found = {
+        "status": "faster",
+        "reason": None,
+        "model": "transformers:<Llama>",
+        "backend": "cpp",
+        "baselines": {"eager": {"ms": 2.0, "speedup": 1.5, "lo": 1.4, "hi": 1.6}},
+        "ms": 2.0,
+        "share_patched": 0.5,
+        "blocks": [
+            {
+                **row,
+                "name": "Layer",
+                "instances": 2,
+                "tried": 1.7,
+                "speedup": 1.8,
+                "lo": 1.7,
+                "hi": 1.9,
+                "patched": ["layers.0", "layers.1"],
+                "why": "",
+                "run": str(tmp_path / "blocks" / "Layer"),
+            },
+            {**row, **nothing, "name": "Norm", "instances": 3, "why": "nothing in it can be fused"},
+        ],
+        "left": {"layers.2": "it has hooks"},
+        "error": 1e-7,
+        "own_error": 2e-7,
+        "no_truth": None,
+        "patch": "patch",
+        "use": "from patch import apply; apply(model)",
+        "run": str(tmp_path),
+    }
+    text = report.document(found, {"versions": {"torch": "2"}})
+    assert 'href="blocks/Layer/report.html"' in text and "nothing in it can be fused" in text
+    assert "1.80×" in text and "it has hooks" in text and "1.0e-07" in text
+    assert "transformers:&lt;Llama&gt;" in text and "<Llama>" not in text
+    failed = {**found, "status": "failed", "reason": "wrong", "error": None, "patch": None}
+    assert "not proved faster (failed): wrong" in report.document(failed, {})
+
+
 @pytest.mark.slow
 @pytest.mark.hand
 def test_a_llama_end_to_end(tmp_path: Path) -> None:
@@ -66,7 +109,7 @@ def test_a_llama_end_to_end(tmp_path: Path) -> None:
     assert done.returncode == (0 if summary["status"] == "faster" else 1)
     assert summary["status"] in ("faster", "no_speedup", "too_noisy"), summary
     run = tmp_path / "run"
-    assert (run / "profile.json").exists() and (run / "report.md").exists()
+    assert all((run / f).exists() for f in ("profile.json", "report.md", "report.html"))
     assert "LlamaDecoderLayer" in {row["name"] for row in summary["blocks"]}
     assert all(row["patched"] or row["why"] for row in summary["blocks"])
     # A finished run answers again.

@@ -10,7 +10,7 @@
     patching    the drop-ins in one package, applying: its code              patch/
     verifying   outputs and time of the whole model, patched and not; fresh: in a new process
     proving     which patches stay                                           verdict.json
-    report      the summary, for people and programs                         summary.jsonl, report.md
+    report      the summary, for people and programs                         summary.jsonl, report.md, report.html
 
 Each stage reads what an earlier process of the run left. The profile, the quick compositions and the check of the outputs run in the
 calling process, with the user's model; searches, and the claim of the whole model's time, use other processes. A live model, which
@@ -42,7 +42,7 @@ from dvk.api.written import device_of
 from dvk.config import Config
 from dvk.device_lock import DeviceLock, of_cpu, of_gpu
 from dvk.errors import MachineError, UsageError
-from dvk.runs import RunFolder
+from dvk.runs import MANIFEST, RunFolder
 from dvk.skills import Library
 from dvk.tasks.sourcefile import fault
 
@@ -199,6 +199,8 @@ def _story(
     summary = report.summary(folder.path, request.source.spec, backend, blocks, left, proved)
     summary["seconds"] = round(time.monotonic() - began, 1)
     folder.write_text("report.md", "\n".join(report.page(summary)) + "\n")
+    manifest = json.loads((folder.path / MANIFEST).read_text(encoding="utf-8"))
+    folder.write_text("report.html", report.document(summary, manifest))
     folder.append(SUMMARY, summary)
     folder.finish("done")
     return summary

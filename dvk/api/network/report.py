@@ -1,4 +1,4 @@
-"""What came of a model: the summary that `--json` prints, its lines for people, and a page."""
+"""What came of a model: the summary that `--json` prints, its lines for people, and a page in Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from dvk.api.network.blocks import Blocks
 from dvk.api.network.proving import WRONG, Proved
+from dvk.pipelines.report import templates
 from dvk.records import Interval
 from dvk.speedups import interval as interval_of
 from dvk.speedups import is_noisy, over_baseline
@@ -149,7 +150,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         told.append(f"  {path}: left, {why}")
     if found["patch"]:
         told.append(f"patch:  {found['patch']}  ({found['use']}; fused under torch.no_grad())")
-    told.append(f"report: {found['run']}/report.md")
+    told.append(f"report: {found['run']}/report.html")
     return told
 
 
@@ -179,3 +180,23 @@ def page(found: Mapping[str, Any]) -> list[str]:
     if found["patch"]:
         told += ["", "```python", found["use"], "```"]
     return told
+
+
+def document(found: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    """Return the report as an HTML page; blocks that were searched link to their own."""
+    folder = Path(found["run"])
+    blocks = [{**row, "page": _page_of(row, folder)} for row in found["blocks"]]
+    heading = headline(found)
+    return templates.render(
+        "model",
+        manifest,
+        title=f"{found['model']}: {heading}",
+        heading=heading[0].upper() + heading[1:],
+        found={**found, "blocks": blocks},
+    )
+
+
+def _page_of(row: Mapping[str, Any], folder: Path) -> str | None:
+    """The report of a block's search, from the folder of the model's run."""
+    run = row["run"] and Path(row["run"])
+    return f"{run.relative_to(folder)}/report.html" if run and run.is_relative_to(folder) else None

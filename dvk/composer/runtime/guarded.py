@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from dvk.composer.runtime.facts import dvk_changes, dvk_facts_key
 from dvk.composer.runtime.guards import (
     dvk_address,
@@ -20,10 +18,11 @@ from dvk.composer.runtime.guards import (
     dvk_watch,
     dvk_written,
 )
+from dvk.composer.runtime.prepared import dvk_prepared
 from dvk.composer.runtime.reasons import dvk_shown, dvk_why
 
 
-class dvk_guarded(torch.nn.Module):
+class dvk_guarded(dvk_prepared):
     """The base of a ModelNew around its program and the original: it prepares itself at the first call, and again after changes."""
 
     _dvk_read: tuple = ()  # what forward reads of the modules: (paths, {attribute: value as text})
@@ -115,21 +114,3 @@ class dvk_guarded(torch.nn.Module):
         # After a change, the next call examines the module again, and holds no memory on a device that the weights may be about to leave.
         self.__dict__.pop("_dvk_ready", None)
         dvk_drop(self)
-
-    def train(self, mode: bool = True) -> Any:
-        self._dvk_forget()
-        return super().train(mode)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self._dvk_forget()
-        return super()._apply(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        self._dvk_forget()
-        return super().load_state_dict(*args, **kwargs)
-
-    def __getstate__(self) -> Any:
-        # Copies and pickles prepare themselves again: kernels are loaded once per process.
-        state = super().__getstate__()
-        kept = state if isinstance(state, dict) else {}
-        return {k: v for k, v in kept.items() if k[:5] != "_dvk_"} if kept else state

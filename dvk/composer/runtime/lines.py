@@ -23,10 +23,11 @@ from dvk.composer.runtime.guards import (
     dvk_wants,
     dvk_watch,
 )
+from dvk.composer.runtime.prepared import dvk_prepared
 from dvk.composer.runtime.reasons import dvk_report
 
 
-class dvk_line(torch.nn.Module):
+class dvk_line(dvk_prepared):
     """The base of a ModelNew that runs the original in one of PyTorch's own ways."""
 
     _dvk_run = "eager"  # eager, compile or graph
@@ -69,23 +70,6 @@ class dvk_line(torch.nn.Module):
         self.__dict__.pop("_dvk_line", None)
         self.__dict__.pop("_dvk_pattern", None)
         self.__dict__.pop("_dvk_values", None)
-
-    def train(self, mode: bool = True) -> Any:
-        self._dvk_forget()
-        return super().train(mode)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self._dvk_forget()
-        return super()._apply(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        self._dvk_forget()
-        return super().load_state_dict(*args, **kwargs)
-
-    def __getstate__(self) -> Any:
-        state = super().__getstate__()
-        kept = state if isinstance(state, dict) else {}
-        return {k: v for k, v in kept.items() if k[:5] != "_dvk_"} if kept else state
 
 
 def dvk_leaves(args: tuple, kwargs: dict) -> Any:

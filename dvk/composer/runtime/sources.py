@@ -19,6 +19,7 @@ FILES = (
     "facts.py",
     "guards.py",
     "reasons.py",
+    "prepared.py",
     "guarded.py",
     "strided.py",
     "operators.py",
