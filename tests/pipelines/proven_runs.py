@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.composer import Part, Plan, fuse, join
+from dvk.composer import Part, Plan, applicable_to, fuse, join
 from dvk.composer.capture.export import trace_module
+from dvk.composer.capture.joint import with_backward
+from dvk.composer.recipes import OWN_FAMILIES
 from dvk.records import (
     BackendName,
     Candidate,
@@ -137,6 +139,10 @@ def proven_run(
         )
         captured = trace_module(model, list(args), names[: len(args)])
         plan = Plan(usual(captured.graph))
+        if one.train:
+            captured = with_backward(captured, model)
+            names_of = applicable_to(captured, "cpu", backend)
+            plan = Plan(tuple(name for name in names_of if name not in OWN_FAMILIES))
         tasks.append(one)
         parts.append(Part(one, captured, fuse(one, captured, plan.recipes), plan))
     candidate = join(parts, backend).model_copy(update={"line": line})

@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,26 @@ def test_functions_and_further_inputs_pass_their_own_tests(tmp_path: Path) -> No
     assert "passed" in outcome(made(tmp_path, "python", "gated_unit", run))
     run = proven_run(tmp_path / "several", NORM, calls=((torch.randn(3, 32),),))
     assert "passed" in outcome(made(tmp_path, "python", "norms", run))
+
+
+@pytest.mark.slow
+def test_a_training_step_passes_its_own_tests_with_gradients(tmp_path: Path) -> None:
+    run = proven_run(tmp_path / "run", NESTED, train=True)
+    package = made(tmp_path, "python", "norm-gelu", run)
+    assert "passed" in outcome(package)
+    # The tests can fail: another backward is noticed.
+    drop_in = package / "norm_gelu" / "dropin.py"
+    text = drop_in.read_text()
+    name = re.search(r"def _dvk_back\(.*\n(?:.*\n)*?        return \(?(\w+)", text)
+    assert name
+    wrong = text[: name.start(1)] + f"2 * {name[1]}" + text[name.end(1) :]
+    drop_in.write_text(wrong)
+    with pytest.raises(AssertionError, match="test_gradients_agree"):
+        outcome(package)
+    for to in ("hf", "vllm"):
+        with pytest.raises(UsageError):
+            export(ExportRequest(run=run, target=tmp_path / to, to=to))
+        assert not (tmp_path / to).exists()
 
 
 @pytest.mark.slow
