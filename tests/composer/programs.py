@@ -359,6 +359,7 @@ def drop_in(
     recipes: tuple[str, ...] | None = None,
     names: Sequence[str] | None = None,
     backend: str = "cpp",
+    device: str = "cpu",
 ) -> tuple[types.ModuleType, nn.Module, Candidate]:
     """The executed drop-in of a file's text, the reference module, and the candidate; mode None is the file's own."""
     import inspect
@@ -375,6 +376,7 @@ def drop_in(
         source=source,
         entry=entry,
         kind="function" if function else "module",
+        device=device,  # type: ignore[arg-type]
     )
     names = (
         names
