@@ -11,7 +11,7 @@ and decides whether it is hygienic.
     sizes     named sizes, profiles of devices
     values    abstract values during drawing
     program   statements, weights, inputs
-    pointwise, binary, reductions, scans, views, moved, heads, losses    the operators
+    pointwise, binary, reductions, scans, views, moved, indexed, heads, losses    the operators
     chains, networks    compositions of operators
     split     operator families, and the held-out sequences
     write     the text

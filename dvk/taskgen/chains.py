@@ -8,6 +8,7 @@ from functools import partial
 from dvk.taskgen import (
     binary,
     heads,
+    indexed,
     losses,
     moved,
     norms,
@@ -71,7 +72,7 @@ class Chain:
             except UnfitOperands:
                 continue
             self.values.append(self.x)
-            self.ended = kind in ("loss", "total")
+            self.ended = kind in ("loss", "total", "argument")
             return
         raise UnfitOperands("nothing fits")
 
@@ -114,6 +115,8 @@ class Chain:
             "cast": 1.0 if self.x.half else 0.0,
             "moved": 1.6 * wide,
             "scan": 0.6 * wide,
+            "indexed": 1.2 * wide,
+            "argument": 0.6 * wide if left <= 1 and position else 0.0,
             "embedded": 0.25 * wide,
             "attention": 6.0 * wide if self.x.rank == 4 and not first and not position else 0.0,
         }
@@ -161,6 +164,8 @@ class Chain:
             "cast": self._through_float,
             "moved": lambda x: moved.moved(program, x, first),
             "scan": partial(scans.scan, program),
+            "indexed": lambda x: indexed.indexed(program, x, first),
+            "argument": partial(indexed.argument, program),
             "embedded": partial(heads.embedded, program),
             "attention": partial(heads.attention, program),
         }
@@ -312,12 +317,16 @@ def single(program: TaskProgram) -> None:
             "mask": 0.4,
             "moved": 2.5 * wide,
             "scan": 1.5 * wide,
+            "indexed": 2.0 * wide,
+            "argument": 0.5 * wide,
             "embedded": 0.3 * wide,
             "attention": 0.6 * wide,
         }
     )
     if kind == "loss":
         chain.x = losses.loss(program, x)
+    elif kind == "argument":
+        chain.x = indexed.argument(program, x)
     else:
         steps = _steps_of(chain, kind)
         chain.x = steps(x)

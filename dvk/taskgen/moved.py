@@ -39,7 +39,7 @@ def moved(program: TaskProgram, x: TaskValue, channels_first: bool) -> TaskValue
     }[kind](program, x)
 
 
-def _long(x: TaskValue, least: int) -> Dim:
+def long_rows(x: TaskValue, least: int) -> Dim:
     """Require elements in the last dimension.
 
     Raises:
@@ -54,7 +54,7 @@ def _long(x: TaskValue, least: int) -> Dim:
 def padded(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Zero, reflected or replicated padding around the last dimension or the last two."""
     dice = program.dice
-    _long(x, 4)
+    long_rows(x, 4)
     mode = dice.weighted(
         {
             "constant": 3,
@@ -86,7 +86,7 @@ def padded(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 def flipped(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Flip one dimension."""
-    _long(x, 3)
+    long_rows(x, 3)
     dim = program.dice.pick((-1, -1, x.rank - 1, 0))
     text = program.dice.pick(
         (f"{{0}}.flip({dim})", f"torch.flip({{0}}, dims=({dim},))", f"torch.flip({{0}}, [{dim}])")
@@ -97,7 +97,7 @@ def flipped(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 def rolled(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Roll one dimension."""
-    _long(x, 4)
+    long_rows(x, 4)
     by, dim = program.dice.pick((1, 1, 2, -1, 3)), program.dice.pick((-1, -1, x.rank - 1, 0))
     text = program.dice.pick(
         (
@@ -112,7 +112,7 @@ def rolled(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 def repeated(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Repeat every element of the last dimension."""
-    length = _long(x, 3)
+    length = long_rows(x, 3)
     text = program.dice.pick(
         ("{0}.repeat_interleave(2, dim=-1)", "torch.repeat_interleave({0}, 2, dim=-1)")
     )
@@ -129,7 +129,7 @@ def repeated(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 def triangle(program: TaskProgram, x: TaskValue) -> TaskValue:
     """One triangle of the last two dimensions, with zeros in the other."""
-    _long(x, 4)
+    long_rows(x, 4)
     if min(x.shape[-2][1:]) < 4:
         raise UnfitOperands("too short")
     side = program.dice.pick(("tril", "triu"))
@@ -235,7 +235,7 @@ def selected(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 def ordered(program: TaskProgram, x: TaskValue) -> TaskValue:
     """Sort the last dimension."""
-    _long(x, 4)
+    long_rows(x, 4)
     down = program.dice.chance(0.3)
     more = ", descending=True" if down else ""
     text = program.dice.pick(
@@ -253,7 +253,7 @@ def ordered(program: TaskProgram, x: TaskValue) -> TaskValue:
 
 def largest(program: TaskProgram, x: TaskValue) -> TaskValue:
     """The largest elements of the last dimension, in order."""
-    length = _long(x, 8)
+    length = long_rows(x, 8)
     part = program.dice.pick((2, 4, 8))
     few = f"{{0}}.shape[-1] // {part}"
     text = program.dice.pick(
