@@ -73,7 +73,7 @@ LAYERS = {
 }
 """Package or module → layer; within layer 0 the order is part of the design."""
 
-PARTS_OF_PIPELINES = {"report", "live", "metrics", "probes", "leftovers", "tracebacks"}
+PARTS_OF_PIPELINES = {"report", "live", "metrics", "probes", "leftovers", "tracebacks", "wording"}
 """Modules that several commands' pipelines show or run; every other module of `pipelines` is one command's and stands alone."""
 
 PARTS_OF_CLI = {"options", "help"}

@@ -25,7 +25,17 @@ def command(
             "--from", help="Add what other runs measured: run folders or tables. Repeatable."
         ),
     ] = None,
+    again: Annotated[
+        list[Path] | None,
+        typer.Option(help="Tables whose plans are timed again, on this machine. Repeatable."),
+    ] = None,
     plans: Annotated[int, typer.Option(min=1, help="Most plans per task.")] = 24,
+    budget_s: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="Seconds of measuring; --resume goes on with the tasks that are left."
+        ),
+    ] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
@@ -56,7 +66,9 @@ def command(
         tasks=tuple(tasks or ()),
         generated=generated,
         merge=tuple(merge or ()),
+        again=tuple(again or ()),
         plans=plans,
+        budget_s=budget_s,
         backend=backend,
         device=device,
         workers=workers,

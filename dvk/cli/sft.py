@@ -175,6 +175,45 @@ def fit(
 
 
 @app.command()
+def choose(
+    table: Annotated[
+        list[Path],
+        typer.Argument(help="Tables of measured plans to learn from: see `dvk measure`."),
+    ],
+    heldout: Annotated[
+        list[Path] | None,
+        typer.Option(help="Tables that only say how fast a choice is. Repeatable."),
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", help="What to train: nano-from-zero, nano, hf:PATH.")
+    ] = "nano",
+    backend: Annotated[
+        str | None, typer.Option(help="Learn the rows of one back end: triton, cuda, cpp.")
+    ] = None,
+    out: Out = None,
+    resume: Resume = False,
+    as_json: Json = False,
+    config: Conf = None,
+    settings: Settings = None,
+) -> None:
+    """Learn to choose plans from tables of measured ones: start, weighted fit, expected reward, with figures of each."""
+    from dvk import config as configuration
+    from dvk.pipelines.sft.choose import ChooseRequest, choose, table_lines
+
+    request = ChooseRequest(
+        tables=tuple(table),
+        heldout=tuple(heldout or ()),
+        start=start,
+        backend=backend,
+        out=out,
+        resume=resume,
+        argv=tuple(sys.argv),
+    )
+    told = choose(request, configuration.load(config, settings or []))
+    print(json.dumps(told) if as_json else "\n".join([*table_lines(told), f"run: {told['run']}"]))
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder of `dvk sft` or `dvk train`.")],
     target: Annotated[Path, typer.Argument(help="Folder to write; it must not exist.")],

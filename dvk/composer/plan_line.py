@@ -68,7 +68,12 @@ def write_plan(plan: Plan, default: Plan) -> str:
 
 
 def read_plan(
-    text: str, default: Plan, order: Sequence[str], fused: Fused, backend: BackendName
+    text: str,
+    default: Plan,
+    order: Sequence[str],
+    fused: Fused,
+    backend: BackendName,
+    left_out: list[str] | None = None,
 ) -> Plan:
     """The plan that a text asks for.
 
@@ -78,15 +83,23 @@ def read_plan(
         order: recipes that apply to the graph, in the order of their application.
         fused: kernels under some recipes.
         backend: whose schedules they are.
+        left_out: receives the problem of every word that cannot be read; the plan is then what the others say. Every text has a plan so,
+            the default's at least. None: the first problem is raised.
 
     Raises:
         PlanError: no plan line, a recipe that does not apply, no such kernel, no such schedule.
     """
+
+    def problem(message: str, shown: int) -> None:
+        if left_out is None:
+            raise PlanError(message, shown) from None
+        left_out.append(message)
+
     (first, *others) = list(_lines(text)) or [[]]
     if not first or first[0].text != PLAN:
-        shown = first[0].end if first else 0
-        raise PlanError(f"the first line is not `{PLAN}` and recipes", shown)
-    recipes = _recipes(first[1:], default.recipes, order)
+        problem(f"the first line is not `{PLAN}` and recipes", first[0].end if first else 0)
+        return Plan(tuple(default.recipes))
+    recipes = _recipes(first[1:], default.recipes, order, problem)
     kernels = {kernel.name: kernel for kernel in fused(recipes)}
     schedules: dict[str, Schedule] = {}
     for number, words in enumerate(others, start=2):
@@ -97,13 +110,14 @@ def read_plan(
         for name in words[:equals]:
             if name.text not in kernels:
                 known = ", ".join(kernels) or "none"
-                problem = f"no kernel `{name.text}`; under these recipes: {known}"
-                raise PlanError(f"line {number}: {problem}", name.end)
+                said = f"no kernel `{name.text}`; under these recipes: {known}"
+                problem(f"line {number}: {said}", name.end)
+                continue
             try:
-                said = texts[equals + 1 :]
-                schedules[name.text] = _schedule(said, kernels[name.text], backend)
+                said_of = texts[equals + 1 :]
+                schedules[name.text] = _schedule(said_of, kernels[name.text], backend)
             except ValueError as error:
-                raise PlanError(f"line {number}: {error}", words[-1].end) from None
+                problem(f"line {number}: {error}", words[-1].end)
     return Plan(recipes, schedules)
 
 
@@ -118,16 +132,21 @@ def _lines(text: str) -> Iterator[list[_Word]]:
 
 
 def _recipes(
-    words: Iterable[_Word], default: tuple[str, ...], order: Sequence[str]
+    words: Iterable[_Word],
+    default: tuple[str, ...],
+    order: Sequence[str],
+    problem: Callable[[str, int], None],
 ) -> tuple[str, ...]:
     chosen = set(default)
     for word, end in words:
         sign, name = word[0], word[1:]
         if sign not in "+-" or name not in RECIPES:
-            raise PlanError(f"line 1: `{word}` is no recipe; write +NAME or -NAME", end)
+            problem(f"line 1: `{word}` is no recipe; write +NAME or -NAME", end)
+            continue
         if name not in order:
             known = ", ".join(order)
-            raise PlanError(f"line 1: `{name}` does not apply; those that do: {known}", end)
+            problem(f"line 1: `{name}` does not apply; those that do: {known}", end)
+            continue
         chosen = chosen | {name} if sign == "+" else chosen - {name}
     return tuple(name for name in dict.fromkeys([*default, *order]) if name in chosen)
 

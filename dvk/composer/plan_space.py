@@ -143,8 +143,11 @@ class PlanSpace:
         """Those of some recipes that a plan may take or leave; others only say what schedules do."""
         return tuple(name for name in recipes if RECIPES[name].kind != "schedule")
 
-    def read(self, text: str) -> Plan:
+    def read(self, text: str, left_out: list[str] | None = None) -> Plan:
         """The plan in a text.
+
+        Args:
+            left_out: receives what cannot be read; None: that is an error.
 
         Raises:
             PlanError: it is none.
@@ -152,5 +155,5 @@ class PlanSpace:
         default = Plan(self.choosable(self.default.recipes))
         order = self.choosable(self.order)
         return read_plan(
-            text, default, order, lambda names: self.fused(names).ordered, self.backend
+            text, default, order, lambda names: self.fused(names).ordered, self.backend, left_out
         )

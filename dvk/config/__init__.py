@@ -29,7 +29,7 @@ from dvk.config.models import AgentsConfig, BackboneConfig, RolloutConfig
 from dvk.config.remote import RemoteConfig, ServeConfig
 from dvk.config.section import Section
 from dvk.config.served import ServedConfig
-from dvk.config.teaching import CollectConfig, DiversityConfig, FitConfig
+from dvk.config.teaching import ChooseConfig, CollectConfig, DiversityConfig, FitConfig
 from dvk.config.training import TrainConfig
 from dvk.errors import UsageError
 
@@ -86,6 +86,7 @@ class Config(Section):
     learning: LearningConfig = LearningConfig()
     collect: CollectConfig = CollectConfig()
     fit: FitConfig = FitConfig()
+    choose: ChooseConfig = ChooseConfig()
     train: TrainConfig = TrainConfig()
     trials: TrialsConfig = TrialsConfig()
     diversity: DiversityConfig = DiversityConfig()

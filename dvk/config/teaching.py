@@ -76,6 +76,47 @@ class FitConfig(Section):
     )
 
 
+class ChooseConfig(Section):
+    """`dvk sft choose`: learning from every measured plan of a table."""
+
+    start_epochs: float = Field(
+        2.0,
+        ge=0,
+        description="Passes that teach the words: the composer's own plan and the best ones.",
+    )
+    fit_epochs: float = Field(
+        20.0, ge=0, description="Passes of the fit weighted by measured speed."
+    )
+    reward_epochs: float = Field(
+        10.0, ge=0, description="Passes that raise the expected log-speedup."
+    )
+    rate: float = Field(3e-4, gt=0, description="Peak learning rate of the first two stages.")
+    reward_rate: float = Field(1e-4, gt=0, description="Peak learning rate of the last stage.")
+    sharpness: float = Field(
+        0.05,
+        gt=0,
+        description="A plan slower than the best by this log-speed weighs 1/e as much in the fit.",
+    )
+    written: float = Field(
+        0.2,
+        ge=0,
+        description="Weight of writing the weighted plans token by token, beside choosing among those known.",
+    )
+    entropy: float = Field(
+        0.01, ge=0, description="Weight of the choice's entropy, in nats, in the last stage."
+    )
+    answers: int = Field(
+        16, ge=2, description="Most plans of a task in one step; drawn for each pass."
+    )
+    batch_tokens: int = Field(16384, ge=64, description="Tokens of a step, padding included.")
+    validation: float = Field(
+        0.1,
+        ge=0,
+        lt=0.5,
+        description="Share of the training tasks that chooses the pass whose weights are kept.",
+    )
+
+
 class DiversityConfig(Section):
     """Examples that SFT learns from: quality, duplicates, clusters, balance."""
 

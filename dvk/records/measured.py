@@ -43,6 +43,9 @@ class MeasuredPlan(Record):
     )
     recipes: tuple[str, ...] = Field(description="Recipes that it uses, in order.")
     schedule: dict[str, Any] = Field(description="Printed schedule of each kernel, by kernel name.")
+    text: str = Field(
+        "", description="The plan in words, as a model writes it; empty if it was not worded."
+    )
     verdict: Verdict = Field(description="Slimmed: outcome and times.")
 
     @property
@@ -61,6 +64,12 @@ class MeasuredTask(Record):
 
     task: Task = Field(description="With its text and its inputs' shapes.")
     backend: BackendName = Field(description="What the kernels are written in.")
+    question: str = Field(
+        "", description="What a model is asked: the listing and its choices; empty if not worded."
+    )
+    signature: tuple[str, ...] = Field(
+        (), description="Operators of its graph in order; empty if not worded."
+    )
     groups: dict[str, str] = Field(
         default_factory=dict, description="Level, category and split, by dimension."
     )

@@ -21,6 +21,8 @@ from dvk.search.composer import Planner
 
 HALF = 0.5
 """Share of random mixtures that change recipes; the others change schedules alone."""
+REPLAYED = 0.1
+"""Share of those that become a CUDA graph: it pays in few tasks, and none of their kernels' differences is seen where it does not."""
 TRIES = 6
 """Draws per plan asked for: a small task has few."""
 WITH_ALGORITHMS = ("cpp", "triton")
@@ -83,7 +85,9 @@ def _mixture(planner: Planner, default: Plan, rng: random.Random) -> Plan:
     recipes = default.recipes
     if rng.random() < HALF:
         always = tuple(r for r in recipes if r not in MEASURED)
-        recipes = (*always, *(r for r in planner.order if r in MEASURED and rng.random() < HALF))
+        shares = {"cuda_graph": REPLAYED}
+        drawn = [r for r in planner.order if r in MEASURED and rng.random() < shares.get(r, HALF)]
+        recipes = (*always, *drawn)
     schedules: dict[str, Schedule] = {}
     for group in group_equal_kernels(planner.fused(recipes).ordered):
         schedule = rng.choice(rng.choice(_options(planner, group[0])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,31 @@ def test_plans_of_a_task_differ_and_the_default_is_first(run: Path) -> None:
         assert row.plans[0].kind == "default" and row.default is row.plans[0]
         assert len({plan.key for plan in row.plans}) == 3 and row.backend == "cpp"
         assert row.task.path is None and "softmax" in row.task.source and row.plans[0].schedule
+        assert row.question.endswith("\nplan") and "softmax" in row.question and row.signature
+        assert all(plan.text.split()[0] == "plan" for plan in row.plans)
+        assert len({plan.text for plan in row.plans}) == 3
+
+
+@pytest.mark.slow
+def test_plans_of_a_table_are_timed_again(run: Path, tmp_path: Path) -> None:
+    (one, other) = read_table(run / TABLE)
+    few = one.model_copy(update={"plans": (one.plans[2], one.plans[0])})
+    write_table(tmp_path / "few.jsonl.gz", [few])
+    measure(request(tmp_path / "again", again=(tmp_path / "few.jsonl.gz",)), QUICK)
+    (row,) = read_table(tmp_path / "again" / TABLE)
+    assert [plan.key for plan in row.plans] == [plan.key for plan in few.plans]
+    assert [plan.text for plan in row.plans] == [plan.text for plan in few.plans]
+    assert row.plans[0].speedup != few.plans[0].speedup and row.task.name == one.task.name
+
+
+@pytest.mark.slow
+def test_measuring_ends_with_its_budget(run: Path, tmp_path: Path) -> None:
+    asked = request(tmp_path / "run", tasks=(run.parent / "tasks",), budget_s=0.01)
+    assert measure(asked, QUICK)["tasks"] == 0
+    more = replace(asked, resume=True, budget_s=None)
+    manifest = tmp_path / "run" / "run.json"
+    manifest.write_text(manifest.read_text().replace('"done"', '"interrupted"'))
+    assert measure(more, QUICK)["tasks"] == 2
 
 
 def test_a_table_answers_for_the_judge_and_does_not_guess(table: Path) -> None:

@@ -26,9 +26,10 @@ from dvk.agents.dialects.nano import CompactDialect, ask, listing
 from dvk.agents.reading import MalformedAnswer
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Completion, Conversation
+from dvk.composer import CannotCompose
 from dvk.composer.codegen.analysis.work import does
 from dvk.composer.ir.loops import Kernel
-from dvk.composer.plan_line import PLAN, PlanError, write_schedule
+from dvk.composer.plan_line import PLAN, write_schedule
 from dvk.composer.plan_space import PlanSpace
 from dvk.config import AgentsConfig
 from dvk.records import Candidate, Role, Skill, Trace
@@ -70,16 +71,20 @@ class PlanDialect(CompactDialect):
         return drafts
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
+        """The candidate of every answer: words that cannot be read are left out, and a line cut at the token limit, too.
+
+        So no answer is unreadable; one that says nothing is the composer's own plan.
+        """
+        space, left_out = space_of(subject), list[str]()
+        text = answer.text
         if answer.finish == "length":
-            raise MalformedAnswer("the plan was cut at the token limit", len(answer.text))
-        if not answer.text.strip():
-            raise MalformedAnswer("an empty answer")
-        space = space_of(subject)
+            text = text.rpartition("\n")[0] or PLAN
+        plan = space.read(text, left_out)
         try:
-            plan = space.read(answer.text)
-        except PlanError as error:
-            raise MalformedAnswer(str(error), error.shown) from None
-        return space.candidate(plan, space.text(plan).replace("\n", "; "))
+            made = space.candidate(plan, space.text(plan).replace("\n", "; "))
+        except CannotCompose:  # a schedule that cannot run this kernel
+            made = space.candidate(space.default, PLAN)
+        return made
 
 
 def space_of(subject: TaskContext) -> PlanSpace:

@@ -7,6 +7,8 @@ All of a task's plans are judged in one visit. A task's line is on disk before t
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,25 +17,27 @@ from typing import Any
 
 import dvk
 from dvk import backends, crashes, machine, target
-from dvk.agents.evidence.facts import facts_of
 from dvk.agents.preparing import prepare
 from dvk.agents.task_context import TaskContext
-from dvk.composer import CannotCompose
-from dvk.composer.plan_space import PlanSpace
+from dvk.composer import CannotCompose, Plan
+from dvk.composer.codegen.base import codegen
 from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
+from dvk.harness.remote.table import known_tasks
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.learn.spread import spread
 from dvk.pipelines import tracebacks
 from dvk.pipelines.measure.ahead import Ahead
 from dvk.pipelines.measure.merging import from_runs
 from dvk.pipelines.report.counted import WordCount
+from dvk.pipelines.wording import all_worded, worded, words_of
 from dvk.records import PROTOCOL, BackendName, Candidate, Device, Verdict
-from dvk.records.measured import MeasuredTask, measured, write_table
+from dvk.records.measured import MeasuredPlan, MeasuredTask, measured, write_table
 from dvk.runs import RunFolder
 from dvk.search import SearchProblem
+from dvk.search.composer import Planner
 from dvk.search.stratified import plans
 from dvk.taskgen import generate
 
@@ -54,7 +58,11 @@ class MeasureRequest:
     tasks: tuple[Path, ...] = ()
     generated: int = 0
     merge: tuple[Path, ...] = ()
+    again: tuple[Path, ...] = ()
+    """Tables whose plans are timed again."""
     plans: int = 24
+    budget_s: float | None = None
+    """Seconds after which judging ends; tasks in progress keep the plans that were judged."""
     backend: str = "auto"
     device: str | None = None
     workers: int | None = None
@@ -71,6 +79,8 @@ class TaskFile:
     name: str
     path: Path
     groups: dict[str, str]
+    plans: tuple[MeasuredPlan, ...] | None = None
+    """Plans to time again; None: new ones."""
 
 
 class OpenTask:
@@ -80,17 +90,25 @@ class OpenTask:
         self, groups: dict[str, str], subject: TaskContext, asked: list[tuple[str, Candidate]]
     ):
         self.groups, self.subject, self.asked = groups, subject, asked
+        self.words = words_of(subject, [(one.recipes, one.schedule) for _, one in asked])
         self.verdicts: dict[int, Verdict] = {}
 
     @property
     def ended(self) -> bool:
         return len(self.verdicts) == len(self.asked)
 
+    @property
+    def is_of_use(self) -> bool:
+        """Whether the verdicts that there are tell something: of the default and of another plan."""
+        return 0 in self.verdicts and len(self.verdicts) > 1
+
     def row(self) -> MeasuredTask:
+        """The task with the plans that were judged."""
+        judged = sorted(self.verdicts)
         found = tuple(
-            measured(candidate, self.verdicts[number], kind)
-            for number, (kind, candidate) in enumerate(self.asked)
+            measured(self.asked[n][1], self.verdicts[n], self.asked[n][0]) for n in judged
         )
+        texts = [self.words["texts"][n] for n in judged]
         row = MeasuredTask(
             task=self.subject.task.model_copy(update={"path": None}),
             backend=self.subject.backend,
@@ -99,9 +117,7 @@ class OpenTask:
             protocol=PROTOCOL,
             plans=found,
         )
-        assert self.subject.captured is not None, "it has plans"
-        space = PlanSpace(self.subject.task, self.subject.captured, self.subject.backend)
-        return row.model_copy(update={"facts": facts_of(row, space)})
+        return worded(row, {**self.words, "texts": texts})
 
 
 def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
@@ -111,8 +127,11 @@ def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
         UsageError: there is nothing to measure; no such folder.
         DvkError: the user can fix it.
     """
-    if not (request.tasks or request.generated or request.merge):
-        raise UsageError("no tasks", "give folders of task files, --generated NUMBER or --from RUN")
+    if not (request.tasks or request.generated or request.merge or request.again):
+        raise UsageError(
+            "no tasks",
+            "give folders of task files, --generated NUMBER, --again TABLE or --from RUN",
+        )
     device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     backend = backends.pick(request.backend, device)
     with RunFolder.open(
@@ -128,7 +147,7 @@ def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
         files = [one for one in task_files(request, run, config, device) if one.name not in known]
         if files:
             rows += judged(files, request, run, config, device, backend)
-        rows = from_runs(request.merge, rows)
+        rows = all_worded(from_runs(request.merge, rows), request.workers or machine.num_cores())
         write_table(run.path / TABLE, rows)
         run.finish("done")
     return summary(run.path / TABLE, rows)
@@ -137,10 +156,10 @@ def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
 def task_files(
     request: MeasureRequest, run: RunFolder, config: Config, device: Device
 ) -> Iterator[TaskFile]:
-    """The tasks of the folders, then the generated ones, whose files are written to the run.
+    """The tasks of the folders, then the generated ones and those of tables, whose files are written to the run.
 
     Raises:
-        UsageError: a folder has none.
+        UsageError: a folder has none; a table cannot be read.
     """
     for suite in request.tasks:
         paths = sorted(path for path in suite.rglob("*.py") if not path.name.startswith("_"))
@@ -156,6 +175,11 @@ def task_files(
             path.write_text(made.source)
         groups = {"level": made.level, "category": made.category, "suite": "generated"}
         yield TaskFile(made.name, path, groups)
+    for table in request.again:
+        for row in known_tasks(table):
+            path = folder / f"{row.task.name}.py"
+            path.write_text(row.task.source)
+            yield TaskFile(row.task.name, path, row.groups, row.plans)
 
 
 def judged(
@@ -172,10 +196,11 @@ def judged(
     open_: list[OpenTask] = []
     rows: list[MeasuredTask] = []
     queue: JudgeQueue[tuple[OpenTask, int]] = JudgeQueue(workers, config, spec=spec)
+    ends = time.monotonic() + (request.budget_s or math.inf)
     ready = Ahead(prepared(files, request, run, config, device, backend), IN_FLIGHT * workers)
     with WordCount("tasks", quiet=request.quiet) as shown, queue, ready:
         line = shown.add_task("measure", total=len(files), completed=0)
-        while open_ or not ready.ended:
+        while (open_ or not ready.ended) and time.monotonic() < ends:
             while len(open_) < IN_FLIGHT * workers and (taken := ready.take(wait=not open_)):
                 (opened,) = taken
                 if opened is None:
@@ -186,7 +211,8 @@ def judged(
                     queue.submit((opened, place), opened.subject.task, candidate)
             for (opened, place), verdict in queue.results(wait=True):
                 opened.verdicts[place] = verdict
-            for opened in [one for one in open_ if one.ended]:
+            late = time.monotonic() > ends
+            for opened in [one for one in open_ if one.ended or (late and one.is_of_use)]:
                 open_.remove(opened)
                 row = opened.row()
                 run.append(ROWS, row)
@@ -243,17 +269,26 @@ def with_plans(
         subject.task, subject.captured, subject.backend, (), config, target=where
     )
     try:
-        return one, OpenTask(one.groups, subject, plans(problem, count, config.seed))
+        asked = plans(problem, count, config.seed) if one.plans is None else listed(problem, one)
+        return one, OpenTask(one.groups, subject, asked)
     except (DvkError, CannotCompose):
         return one, ""
     except Exception as error:  # noqa: BLE001 - the fence: see dvk.crashes
         return one, crashes.traceback_text(error)
 
 
+def listed(problem: SearchProblem, one: TaskFile) -> list[tuple[str, Candidate]]:
+    """The plans that a table names."""
+    planner, parse = Planner(problem), codegen(problem.backend).parse
+    found = []
+    for plan in one.plans or ():
+        schedules = {name: parse(printed, name) for name, printed in plan.schedule.items()}
+        found.append((plan.kind, planner.candidate(Plan(plan.recipes, schedules), plan.kind)))
+    return found
+
+
 def summary(path: Path, rows: Sequence[MeasuredTask]) -> dict[str, Any]:
     """Counts, and the geometric means of default and best plans over tasks on which both were timed."""
-    import math
-
     pairs = [
         (default.speedup, best.speedup)
         for row in rows

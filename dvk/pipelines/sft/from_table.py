@@ -1,4 +1,4 @@
-"""Examples from a table of measured plans: for each task the composer's default and the plans that are as fast as the best.
+"""Examples from a table of measured plans: for each task the plans that are as fast as the best.
 
 A rejection-sampling fit: nothing that measured slower is imitated, and among plans within `SHARE` of the best none is preferred, since
 their order is noise.
@@ -10,16 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dvk import crashes
-from dvk.agents import dialects
-from dvk.agents.dialects.plan import space_of
-from dvk.agents.task_context import TaskContext
-from dvk.composer import CannotCompose, Plan
-from dvk.composer.capture.batch import trace_quickly
-from dvk.composer.codegen.base import codegen
-from dvk.config import AgentsConfig
-from dvk.errors import DvkError
+from dvk import machine
+from dvk.agents.dialects.nano import ask
 from dvk.learn.examples import Example, ExampleTask
+from dvk.pipelines.wording import all_worded
 from dvk.records.measured import MeasuredPlan, MeasuredTask, read_table
 
 TABLE = "table:"
@@ -36,14 +30,14 @@ def examples(path: Path, problems: list[Any]) -> Iterator[Example]:
     Args:
         problems: receives the tasks that cannot be captured here, with the reason.
     """
-    for row in read_table(path):
-        made = crashes.run_guarded("reading its plans", _of_task, row)
-        if isinstance(made, crashes.Crashed):
-            problems.append(f"{row.task.name}: {made.message}")
-        elif isinstance(made, str):
-            problems.append(f"{row.task.name}: {made}")
-        else:
-            yield from made
+    for row in all_worded(list(read_table(path)), machine.num_cores()):
+        chosen = worth_imitating(row)
+        if not row.question:
+            problems.append(f"{row.task.name}: it cannot be captured")
+        elif not chosen:
+            problems.append(f"{row.task.name}: no plan of it was timed")
+        for plan in chosen if row.question else ():
+            yield _example(row, plan)
 
 
 def worth_imitating(row: MeasuredTask) -> list[MeasuredPlan]:
@@ -56,17 +50,8 @@ def worth_imitating(row: MeasuredTask) -> list[MeasuredPlan]:
     ]
 
 
-def _of_task(row: MeasuredTask) -> list[Example] | str:
-    """The task's examples, or the reason why there are none."""
-    chosen = worth_imitating(row)
-    if not chosen:
-        return "no plan of it was timed"
-    try:
-        captured = trace_quickly(row.task.model_copy(update={"device": "cpu"}), row.task.device)
-    except (CannotCompose, DvkError) as error:
-        return str(error)
-    subject = TaskContext(row.task, captured, row.backend)
-    asked = dialects.get("plan").policy(subject, (), AgentsConfig())
+def _example(row: MeasuredTask, plan: MeasuredPlan) -> Example:
+    assert plan.verdict.timing is not None, "it was timed"
     about = ExampleTask(
         id=row.task.id,
         name=row.task.name,
@@ -74,25 +59,16 @@ def _of_task(row: MeasuredTask) -> list[Example] | str:
         category=row.groups.get("category"),
         level=row.groups.get("level"),
     )
-    parse = codegen(row.backend).parse
-    found = []
-    for plan in chosen:
-        schedules = {name: parse(printed, name) for name, printed in plan.schedule.items()}
-        text = space_of(subject).text(Plan(plan.recipes, schedules))
-        assert plan.verdict.timing is not None, "it was timed"
-        found.append(
-            Example.new(
-                kind="policy",
-                messages=(*asked.messages, {"role": "assistant", "content": text}),
-                task=about,
-                signature=captured.graph.signature(),
-                backend=row.backend,
-                code=text,
-                speedup=plan.speedup,
-                lo=plan.verdict.timing.speedup.lo,
-                quality={"family": plan.kind},
-                origin=f"{TABLE}{row.dvk}",
-                verified=True,
-            )
-        )
-    return found
+    return Example.new(
+        kind="policy",
+        messages=(*ask(row.question).messages, {"role": "assistant", "content": plan.text}),
+        task=about,
+        signature=row.signature,
+        backend=row.backend,
+        code=plan.text,
+        speedup=plan.speedup,
+        lo=plan.verdict.timing.speedup.lo,
+        quality={"family": plan.kind},
+        origin=f"{TABLE}{row.dvk}",
+        verified=True,
+    )

@@ -1,0 +1,84 @@
+"""Choosing among known answers: probabilities from one shared question, and both losses on a model that starts at random."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from dvk.backbone import ScoringRow, nano
+from dvk.backbone.hf import HfBackbone
+from dvk.config import Config
+from dvk.learn import choosing
+from dvk.learn.choosing import ChoiceRow
+
+TEXTS = ["norm rows 12 = looped block 64", "plan", "plan +own_matmul", "k0 = flat block 256"]
+
+
+@pytest.fixture(scope="module")
+def backbone() -> HfBackbone:
+    return nano.fresh(TEXTS, Config(), size="tiny", positions=256, dialect="plan", device="cpu")
+
+
+@pytest.fixture
+def rows(backbone: HfBackbone) -> list[ChoiceRow]:
+    tokenizer = backbone.tokenizer
+    answers = [backbone.encode_answer(text) for text in TEXTS[1:]]
+    return [
+        ChoiceRow(tokenizer.encode("norm rows 12"), answers, [0.0, 0.5, -0.2], "a"),
+        ChoiceRow(tokenizer.encode("flat block"), answers[:2], [0.3, choosing.WRONG], "b"),
+    ]
+
+
+def test_answers_are_scored_as_if_each_were_alone(
+    backbone: HfBackbone, rows: list[ChoiceRow]
+) -> None:
+    total, mean = choosing.likelihoods(backbone.model, choosing.lay_out(rows, "cpu"))
+    for r, row in enumerate(rows):
+        alone = [ScoringRow(tuple(row.question), tuple(answer)) for answer in row.answers]
+        values, mask = backbone.logprobs(alone)
+        for k, logprobs in enumerate(v[m] for v, m in zip(values, mask, strict=True)):
+            assert float(total[r, k]) == pytest.approx(float(logprobs.sum()), abs=1e-4)
+            assert float(mean[r, k]) == pytest.approx(float(logprobs.mean()), abs=1e-4)
+    assert total[1, 2] == -math.inf, "it has two answers"
+
+
+def test_targets_follow_measured_speed() -> None:
+    share = choosing.targets(torch.tensor([[0.0, 0.05, -math.inf]]), 0.05)
+    assert share.tolist()[0] == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 0.0])
+
+
+LOSSES = {
+    "started": lambda model, batch: choosing.started(model, batch, 0.05),
+    "weighted": lambda model, batch: choosing.weighted(model, batch, 0.05, 0.1),
+    "expected": lambda model, batch: choosing.expected(model, batch, 0.01, 0.0),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_model_learns_which_answer_pays(rows: list[ChoiceRow], loss: str) -> None:
+    model = nano.fresh(TEXTS, Config(), size="tiny", positions=256, device="cpu").model
+    batch = choosing.lay_out(rows, "cpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    rewards = []
+    for _ in range(30):
+        value, reward = LOSSES[loss](model, batch)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        rewards.append(float(reward))
+    if loss == "started":  # half of the first row's answers are the first
+        assert rewards[-1] > max(0.15, rewards[0])
+    else:
+        assert choosing.best(model, batch) == [1, 0]
+        assert rewards[-1] > 0.35 > rewards[0], "of at most (0.5 + 0.3) / 2"
+
+
+def test_rows_are_grouped_within_a_number_of_tokens(rows: list[ChoiceRow]) -> None:
+    groups = choosing.batches(rows * 3, most_tokens=2 * max(row.num_tokens for row in rows))
+    assert sum(map(len, groups)) == 6 and max(map(len, groups)) <= 4
+    for group in groups:
+        longest = max(row.num_tokens for row in group)
+        assert len(group) == 1 or longest * len(group) <= 2 * max(r.num_tokens for r in rows)
+    assert rows[0].kept([1]).gains == [0.5]

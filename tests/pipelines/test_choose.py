@@ -1,0 +1,139 @@
+"""From a table to a model that chooses plans: what is learned, what is only looked up, and the figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dvk.config import Config, changed
+from dvk.errors import UsageError
+from dvk.pipelines.sft.choice_figures import Chosen, figures
+from dvk.pipelines.sft.choose import CHOICES, ChooseRequest, choose, known_plans, of_tables
+from dvk.records import Interval, Status, Task, Timing, Verdict
+from dvk.records.measured import MeasuredPlan, MeasuredTask, read_table, write_table
+
+CONFIG = changed(
+    Config(),
+    {
+        "fit.size": "tiny",
+        "learning.pack_tokens": 256,
+        "choose.rate": 1e-2,
+        "choose.reward_rate": 3e-3,
+        "choose.start_epochs": 3,
+        "choose.fit_epochs": 30,
+        "choose.validation": 0.0,
+        "choose.reward_epochs": 4,
+        "choose.batch_tokens": 512,
+    },
+)
+TEXTS = ("plan", "plan +own_matmul", "plan\nk0 = looped block 64", "plan\nk0 = flat block 32")
+
+
+def plan(text: str, speedup: float | None) -> MeasuredPlan:
+    timing = None
+    if speedup is not None:
+        ends = Interval(value=speedup, lo=0.99 * speedup, hi=1.01 * speedup)
+        timing = Timing(
+            candidate_ms=1.0, reference_ms=speedup, speedup=ends, num_pairs=9, seconds=0.1
+        )
+    status = Status.OK if timing is not None else Status.MISMATCH
+    verdict = Verdict(
+        status=status,
+        tier="search",
+        stage="done" if timing else "check",
+        error=None if timing else "off by 3",
+        timing=timing,
+    )
+    kind = "default" if text == "plan" else "random"
+    return MeasuredPlan(
+        kind=kind, recipes=(), schedule={"k0": {"text": text}}, text=text, verdict=verdict
+    )
+
+
+def task(number: int, suite: str) -> MeasuredTask:
+    """Long rows want a loop, short ones own products; writing flat is wrong."""
+    long = number % 2 == 1
+    speeds = (1.0, 0.9 if long else 1.5, 1.5 if long else 0.9, None)
+    words = f"norm rows {number % 7} {'long' if long else 'short'}"
+    return MeasuredTask(
+        task=Task(
+            id=f"{suite}{number}", name=f"{suite}{number}", source="", entry="M", kind="module"
+        ),
+        backend="triton",
+        question=f"{words}\nplan",
+        groups={"suite": suite},
+        plans=tuple(plan(text, speed) for text, speed in zip(TEXTS, speeds, strict=True)),
+    )
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> tuple[Path, Path]:
+    train, held = tmp_path / "train.jsonl.gz", tmp_path / "held.jsonl.gz"
+    write_table(train, [task(n, "generated") for n in range(12)])
+    write_table(held, [task(n, "heldout") for n in range(20, 26)])
+    return train, held
+
+
+def test_a_model_learns_to_choose_the_plans_that_pay(
+    tables: tuple[Path, Path], tmp_path: Path
+) -> None:
+    request = ChooseRequest(
+        tables=tables[:1], heldout=tables[1:], start="nano-from-zero", out=tmp_path / "run"
+    )
+    told = choose(request, CONFIG)
+    assert (told["tasks"], told["heldout"]) == (12, 6)
+    start, fit, reward = (told[stage]["heldout"] for stage in ("start", "fit", "reward"))
+    assert start["right"] == 1.0 and start["tasks"] == 6
+    assert min(fit["closed"], reward["closed"]) > 0.9 and reward["fast"]["1.2"] > 0.9
+    assert reward["oracle"] == pytest.approx(1.5) and reward["default"] == pytest.approx(1.0)
+    lines = [json.loads(line) for line in (tmp_path / "run" / CHOICES).read_text().splitlines()]
+    assert {(one["stage"], one["split"]) for one in lines if one["task"] == "heldout21"} == {
+        (stage, "heldout") for stage in ("start", "fit", "reward")
+    }
+    for stage in ("start", "fit", "reward"):
+        card = json.loads((tmp_path / "run" / "checkpoints" / stage / "dvk.json").read_text())
+        assert card["dialect"] == "plan"
+    manifest = tmp_path / "run" / "run.json"
+    manifest.write_text(manifest.read_text().replace('"done"', '"running"'))
+    again = choose(replace(request, resume=True), CONFIG)
+    assert again["fit"]["heldout"] == told["fit"]["heldout"], "finished stages are not repeated"
+
+
+def test_held_out_tasks_are_never_learned(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    rows, held = of_tables(ChooseRequest(tables=tables, heldout=tables[1:]))
+    assert {row.groups["suite"] for row in rows} == {"generated"} and len(held) == 6
+    with pytest.raises(UsageError, match="no task to learn"):
+        of_tables(ChooseRequest(tables=tables[1:]))
+
+
+def test_figures_count_wrong_and_unknown_plans() -> None:
+    one, two, three = (task(number, "heldout") for number in (1, 2, 3))
+    plans = {text: known for known in known_plans(one) for text in [known.text]}
+    picked = [(one, Chosen("a", plans[TEXTS[2]])), (two, Chosen("b", two.plans[3]))]
+    found = figures([*picked, (three, Chosen("strange", None))])
+    assert (found["tasks"], found["unknown"], found["right"]) == (3, 1, 0.5)
+    assert found["geomean"] == pytest.approx(math.sqrt(1.5)), "a wrong plan counts as eager"
+    assert found["closed"] == pytest.approx(0.5) and found["fast"]["1.2"] == 0.5
+    lo, hi = found["closed_interval"]
+    assert lo == pytest.approx(0.0) and hi == pytest.approx(1.0)
+
+
+def test_the_best_fixed_rule_is_one_line_that_many_tasks_know() -> None:
+    rows = [task(number, "heldout") for number in (0, 2, 4, 5)]
+    found = figures([(row, Chosen("plan", row.plans[0])) for row in rows])
+    assert found["rule"] == "plan +own_matmul"
+    assert found["fixed"] == pytest.approx((1.5**3 * 0.9) ** 0.25) and found["closed"] == 0.0
+
+
+def test_the_shipped_table_is_worded_and_for_evaluation() -> None:
+    rows = list(read_table(Path("data/measured/heldout-h100.jsonl.gz")))
+    assert len(rows) == 74 and sum(len(row.plans) for row in rows) == 1771
+    assert all(
+        row.facts and row.question and row.default and row.groups["suite"] == "heldout"
+        for row in rows
+    )
+    assert all(plan.text.startswith("plan") for row in rows for plan in row.plans)
