@@ -20,7 +20,7 @@ CAPTURE = 0.8
 """Capturing the operator graph, in a separate process, as a multiple of the loading time."""
 FIRST_VERDICT = 2.2
 """The first verdict (two judge processes, inputs, compiling), as a multiple of the loading time."""
-SLOW_FIRST = 2.0
+SLOW_FIRST = 3.0
 """Multiple of its estimate after which a first verdict is cut: on a busy machine loading and judging vary as much."""
 SET = 0.7
 """Starting a fresh set of processes, as a multiple of the loading time."""
