@@ -5,6 +5,9 @@
             treatment: the same, and the new one last      ┘  `trials.samples` first turns each, judged
                  └─ paired gain with bounds (`effect_size`) ─ admitted, one a task at most, or refused with the reason
 
+Where a table of measured plans judges, a skill with a change of plan is tried on all tasks of the table that its condition covers
+(`evidence.table_trials`).
+
 If the conversation had as many skills as may be given, the last of them is left out of both arms. A summary's reward is
 the gain's lower bound, less 1 and capped: a skill without effect earns nothing, however lucky its one good run was.
 """
@@ -18,6 +21,7 @@ from math import isfinite
 from typing import Any
 
 from dvk.agents import dialects
+from dvk.agents.evidence import table_trials
 from dvk.agents.proposing import KnownSkill, Proposal, proposals, why_not_new
 from dvk.agents.similar_tasks import most_similar
 from dvk.agents.task_context import TaskContext
@@ -134,9 +138,13 @@ def try_skills(
     room: Counter[str] = Counter()
     arms: dict[ArmKey, TrialArm] = {}
     plans: dict[int, list[tuple[ArmKey, ArmKey]]] = {}
+    by_table = _on_table(proposed, readable, config)
     for position, proposal in enumerate(proposed):
         if (double := why_not_new(proposal, library, taken, KNOWN_SIMILARITY)) is not None:
             doubles[position] = double
+        elif position in by_table:
+            found[position] = by_table[position]
+            taken.append(proposal)
         elif proposal.task not in readable:
             found[position] = _untried(proposal, "its task cannot be played here")
         elif room[proposal.task] == settings.per_task:
@@ -161,6 +169,30 @@ def try_skills(
         earned = worth[id(double.earlier)] if double.earlier is not None else 0.0
         found[position] = _untried(proposed[position], double.why, earned)
     return [found[position] for position in range(len(proposed))]
+
+
+def _on_table(
+    proposed: Sequence[Proposal], subjects: Mapping[str, TaskContext], config: Config
+) -> dict[int, Trial]:
+    """Trials of the proposals with a change of plan where a table judges: over all of its tasks, without a sample."""
+    path = table_trials.table_of(config)
+    asked = {
+        number: one
+        for number, one in enumerate(proposed)
+        if path is not None and one.skill.block is not None and one.task in subjects
+    }
+    result = {}
+    for backend in sorted({subjects[one.task].backend for one in asked.values()}):
+        mine = {n: p for n, p in asked.items() if subjects[p.task].backend == backend}
+        assert path is not None, "a table judges"
+        outcomes = table_trials.table_trials([p.skill for p in mine.values()], backend, path)
+        for (number, proposal), outcome in zip(mine.items(), outcomes, strict=True):
+            gain = outcome.gain
+            low = gain.total.lo if gain is not None and gain.total is not None else 1.0
+            said = outcome.why or (_said(gain) if gain is not None else "")
+            worth = min(max(low - 1.0, 0.0), CAP)
+            result[number] = Trial(proposal, outcome.skill, not outcome.why, said, worth, gain)
+    return result
 
 
 def _untried(proposal: Proposal, why: str, worth: float | None = None) -> Trial:

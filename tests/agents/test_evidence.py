@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from dvk.agents import trials
 from dvk.agents.evidence import growth
 from dvk.agents.evidence.gains import gain_of, is_covered, pooled, treatments
 from dvk.agents.evidence.labels import label, score
 from dvk.agents.evidence.standing import chosen, contradict, ranked, standing
+from dvk.agents.proposing import Proposal
+from dvk.agents.task_context import TaskContext
+from dvk.config import Config
 from dvk.records import Skill
-from dvk.records.measured import MeasuredTask
+from dvk.records.measured import MeasuredTask, write_table
 from dvk.records.skill_block import parse_block
 from dvk.stats.false_discovery import benjamini_hochberg
 from tests.agents.planted_table import GAIN, LONG, MACHINE, table
@@ -149,3 +154,24 @@ def test_benjamini_hochberg_keeps_what_the_paper_keeps() -> None:
     assert benjamini_hochberg(p_values, 0.05) == [True] * 4 + [False] * 11
     assert benjamini_hochberg([], 0.05) == []
     assert math.isclose(sum(benjamini_hochberg([0.9] * 9, 0.05)), 0)
+
+
+def test_proposals_are_tried_on_every_task_of_a_table(
+    rows: list[MeasuredTask], tmp_path: Path
+) -> None:
+    path = tmp_path / "table.jsonl.gz"
+    write_table(path, rows)
+    proposed = [
+        Proposal(skill("true", *TRUE), rows[1].task.id, 0),
+        Proposal(skill("false", "always", "+own_matmul"), rows[1].task.id, 1),
+        Proposal(skill("rare", "always", "kernels = split"), rows[1].task.id, 2),
+    ]
+    subjects = {row.task.id: TaskContext(row.task, None, "triton") for row in rows}
+    config = Config.model_validate({"remote": {"judge": f"table:{path}"}})
+    found = trials._on_table(proposed, subjects, config)
+    assert [found[n].admitted for n in range(3)] == [True, False, False]
+    assert found[0].lo is not None and found[0].lo > growth.BAR and found[0].worth > 0.05
+    assert found[0].gain is not None and found[0].gain.num_pairs == 30
+    assert standing(found[0].skill, MACHINE, "triton") is not None
+    assert "lower bound" in found[1].why and "0 tasks, 10 are needed" in found[2].why
+    assert not trials._on_table(proposed, subjects, Config()), "no table judges"
