@@ -9,7 +9,7 @@ evidence selects and plays the measured plan that follows the first of them that
     right          the seeds with evidence from the tasks that the library is grown on, and the grown skills
     none           no skill: the default
     placebo        as many skills, whose conditions hold for other tasks: irrelevant notes
-    shuffled       the conditions of the skills that have shown a gain, each with another one's change
+    shuffled       the same skills, each condition with another one's change; empty if there is but one
     contradicting  a library grown from what loses
 
 Prints one JSON object: for each way and arm the speed over none (geometric mean over tasks, paired, with a 95 % interval over tasks,
@@ -96,7 +96,9 @@ def right_library(rows: Sequence[MeasuredTask], least: int) -> list[Skill]:
 
 
 def shuffled(skills: Sequence[Skill]) -> list[Skill]:
-    """Each condition with the next one's change, if there are several."""
+    """Each condition with the next one's change; nothing of a single skill."""
+    if len(skills) < 2:
+        return []
     return [
         skill.model_copy(update={"do": other.do})
         for skill, other in zip(skills, [*skills[1:], *skills[:1]], strict=True)
