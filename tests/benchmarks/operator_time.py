@@ -92,11 +92,11 @@ def measured(rows: int, device: str, seconds: float) -> dict[str, float]:
     x = torch.randn(rows, WIDTH, device=device)
     backend = "triton" if device == "cuda" else "cpp"
     recipes = ("fuse_rowwise", "fuse_pointwise") if device == "cuda" else None
-    made, model, candidate = drop_in(
+    made, _, candidate = drop_in(
         SOURCE, x.cpu(), backend=backend, device=device, recipes=recipes
     )
     module = importable(made)
-    original = Around(model).eval().to(device)
+    original = Around(module.Model().eval()).eval().to(device)
     new = Around(module.ModelNew().eval()).eval().to(device)
     new.load_state_dict(original.state_dict())
     ways: dict[str, Callable[..., Any]] = {
@@ -107,7 +107,7 @@ def measured(rows: int, device: str, seconds: float) -> dict[str, float]:
     }
     if device == "cuda":
         LAUNCHED.append(candidate.source)
-        visible = Around(Calls(as_triton_op(candidate.source), model.norm)).eval()
+        visible = Around(Calls(as_triton_op(candidate.source), original.block.norm)).eval()
         visible.first, visible.last = original.first, original.last
         ways["compiled triton_op"] = torch.compile(visible, fullgraph=True)
     want = original(x)
