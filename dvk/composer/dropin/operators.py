@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dvk.composer.dropin import ranges
+from dvk.composer.dropin import ranges, training_operators
 from dvk.composer.dropin.facts import Fused, Held, keyed
 from dvk.composer.dropin.forward import held_name, parameter
 from dvk.composer.dropin.namespace import OWNER
@@ -98,8 +98,8 @@ def _results(group: Sequence[Fused]) -> Results | str:
     """The results of programs as an operator, or why they are none."""
     one = group[0]
     weights = {key for each in group for key, _ in keyed(each.program.weights)}
-    if one.backward is not None:
-        return "its training step is not an operator"
+    if one.backward is not None and (why := training_operators.refusal(one, MOST_TENSORS)):
+        return why
     if one.ranges and not ranges.is_whole(group):
         return "its programs do not serve the whole range of sizes"
     if any(each.program.may_go_back for each in group):
@@ -138,7 +138,8 @@ def traced(
 """
     dispatch = "\n".join(_dispatch(one.first, methods[one.number]) for one in able)
     made_for = " or ".join(_described(one.first) for one in able)
-    why = f"kernels exist for {made_for}, without gradients or autocast"
+    trains = all(one.first.backward is not None for one in able)
+    why = f"kernels exist for {made_for}, without {'' if trains else 'gradients or '}autocast"
     if any(one.first.ranges for one in able):
         why += "; dimensions that are marked as dynamic need these limits"
     parts = [
@@ -197,7 +198,10 @@ def _suits(task: Task, one: Operator, names: dict[str, str], conditions: str) ->
         else:
             lines.append(f"{known} and {text}.shape == {node.shape!r}")
     tensors = list(_operands(one.first).values()) + [attribute(n) for n in one.weights.values()]
-    lines.append(f"not dvk_gradients(({', '.join(tensors)},))")
+    if (training := one.first.captured.training) is not None:
+        tensors = [attribute(n) for n in one.weights.values() if n.target in training.frozen]
+    if tensors:
+        lines.append(f"not dvk_gradients(({', '.join(tensors)},))")
     body = textwrap.indent("\nand ".join(lines), " " * 12)
     signature = ", ".join(["self", *one.first.arguments])
     return f"    def {names['suits']}({signature}):\n        return (\n{body}\n        )\n"
@@ -220,7 +224,10 @@ def _record(one: Operator, names: dict[str, str]) -> str:
     bound = [f"{held_name(node)} = {attribute(node)}" for node in one.weights.values()]
     made = ", ".join(m.name for m in found.made)
     call = f"torch.ops.{NAMESPACE}.{names['operator']}.default({', '.join(one.taken)})"
-    after = [*found.lines, f"return {found.text}"]
+    text = found.text
+    if one.first.backward is not None:
+        text = training_operators.result(one.first, found)
+    after = [*found.lines, f"return {text}"]
     body = "\n".join([*_sizes(one.first, after), *bound, f"{made} = {call}", *after])
     signature = ", ".join(["self", *one.first.takes])
     return f"    def {names['record']}({signature}):\n{textwrap.indent(body, ' ' * 8)}\n"
@@ -303,6 +310,10 @@ def _operator(task: Task, one: Operator, names: dict[str, str], held: Held, kind
     seeded = ", seeded=True" if one.results.seeded else ""
     limits = "".join(f"    {line}\n" for line in ranges.limited(first))
     layouts, text = _layouts(one, f"_dvk_layouts_{number}")
+    back = ""
+    if first.backward is not None:
+        full = f"{NAMESPACE}::{names['operator']}"
+        back = training_operators.derivative(task.device, one.number, first, full, one.results)
     return f'''\
 {kept}{text}def {name}({", ".join(one.taken)}):
 {limits}    held = dvk_with_weights({kind}, {bound}, {state})
@@ -316,7 +327,7 @@ _dvk_operator_{number} = dvk_operator(
     {task.device!r},
     lambda: ModelNew._dvk_load(),
     {name}{seeded},
-)'''
+){back}'''
 
 
 def _schema(one: Operator) -> str:

@@ -23,7 +23,7 @@ dvk_reported: set[str] = set()
 class dvk_operator:
     """A program as an operator, for as long as the process lives.
 
-    A program that holds a backward gives it to `torch.library.register_autograd(self.name, ...)`; `dvk_gradients` then lets calls pass.
+    The backward of a training step is another one, which `dvk_differentiable` registers as the derivative of the forward.
 
     Args:
         name: namespace::name; the namespace is unique to the text of the drop-in.
@@ -116,6 +116,54 @@ class dvk_operator:
         return made
 
 
+def dvk_distinct(tensors: tuple) -> tuple:
+    """The tensors, none of which share memory."""
+    known: set[int] = set()
+    made = []
+    for tensor in tensors:
+        memory = tensor.untyped_storage().data_ptr()
+        made.append(tensor.clone() if memory in known else tensor)
+        known.add(memory)
+    return tuple(made) if len(made) > 1 else made[0]
+
+
+def dvk_differentiable(
+    forward: dvk_operator,
+    backward: dvk_operator,
+    saved: Callable[..., tuple],
+    results: tuple[int, ...],
+    pulled: tuple[bool, ...],
+    sources: tuple[int | None, ...],
+) -> None:
+    """Register the backward program of a training step as the derivative of its forward program.
+
+    Args:
+        saved: from the operands and results of the forward to what the backward reads.
+        results: places of the module's results among those of the forward.
+        pulled: for each result, whether it has a gradient.
+        sources: for each operand, the place of its gradient among those of the backward.
+    """
+    if not hasattr(forward, "library"):
+        return  # another copy of this drop-in has registered both
+    space, _, name = backward.name.partition("::")
+
+    def setup(ctx: Any, inputs: tuple, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.save_for_backward(*saved(*inputs, *outputs))
+        apart = [outputs[place] for place, one in zip(results, pulled) if not one]
+        if apart:
+            ctx.mark_non_differentiable(*apart)
+
+    def back(ctx: Any, *tangents: Any) -> tuple:
+        along = [tangents[place] for place, one in zip(results, pulled) if one]
+        run = getattr(getattr(torch.ops, space), name).default
+        made = run(*ctx.saved_tensors, *along)
+        grads = made if isinstance(made, tuple) else (made,)
+        return tuple(None if at is None else grads[at] for at in sources)
+
+    torch.library.register_autograd(forward.name, back, setup_context=setup, lib=forward.library)
+
+
 def dvk_with_weights(kind: Any, weights: tuple, kept: dict | None) -> Any:
     """An object that runs the programs of `kind` on these weights.
 
@@ -179,6 +227,11 @@ def dvk_untraceable(module: Any, asked: tuple[str, ...]) -> str:
     with torch.utils._python_dispatch._disable_current_modes():
         if any(dvk_watch(module, module._dvk_read, module._dvk_apart).hooks):
             return "forward hooks are set"
+        parts = (
+            [part for path, part in module.named_modules() if path] if module._dvk_trains else []
+        )
+        if any(part._backward_hooks or part._backward_pre_hooks for part in parts):
+            return "backward hooks are set on a part of it"
         known = module._dvk_known.split()
         changes = dvk_changes(module, module._dvk_read)
         if changes and dvk_facts_key(module, module._dvk_read) not in known:
