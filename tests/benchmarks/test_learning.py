@@ -9,7 +9,7 @@ import pytest
 
 from dvk.records.measured import write_table
 from tests.benchmarks import learning
-from tests.pipelines.test_choose import task
+from tests.pipelines.made_up_tables import task
 
 
 @pytest.mark.slow
