@@ -33,7 +33,7 @@ def command(
     budget_s: Annotated[
         float | None,
         typer.Option(
-            min=1, help="Seconds of measuring; --resume goes on with the tasks that are left."
+            min=1, help="Seconds of measuring; --resume continues with the tasks that are left."
         ),
     ] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",

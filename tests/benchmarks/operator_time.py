@@ -92,9 +92,7 @@ def measured(rows: int, device: str, seconds: float) -> dict[str, float]:
     x = torch.randn(rows, WIDTH, device=device)
     backend = "triton" if device == "cuda" else "cpp"
     recipes = ("fuse_rowwise", "fuse_pointwise") if device == "cuda" else None
-    made, _, candidate = drop_in(
-        SOURCE, x.cpu(), backend=backend, device=device, recipes=recipes
-    )
+    made, _, candidate = drop_in(SOURCE, x.cpu(), backend=backend, device=device, recipes=recipes)
     module = importable(made)
     original = Around(module.Model().eval()).eval().to(device)
     new = Around(module.ModelNew().eval()).eval().to(device)
