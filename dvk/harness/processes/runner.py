@@ -36,7 +36,7 @@ from dvk.harness.processes.weight_rewrites import LOAD, rewrite
 from dvk.harness.provenance.operators import forbidden
 from dvk.harness.supervision.memory_growth import Outputs
 from dvk.harness.timing.baselines import ARMS
-from dvk.harness.toolchain import stubs
+from dvk.harness.toolchain import stubs, triton_interpreter
 from dvk.harness.transport import call_template, process_memory
 from dvk.harness.transport.call_page import END, FIRST, GO, HELD, KEPT, SEED, START
 from dvk.harness.transport.calls import buffers_of, call, describe, in_mode, put_buffers
@@ -64,6 +64,7 @@ Answer = dict[str, Any]
 def serve(channel: RequestChannel) -> None:
     """Obey the referee until it hangs up."""
     settle()
+    triton_interpreter.admit_scalars()
     link = Link(channel.descriptors.pop(0))
     if channel.descriptors:
         stubs.ask_through(channel.descriptors.pop(0))
