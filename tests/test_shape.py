@@ -76,7 +76,7 @@ LAYERS = {
 PARTS_OF_PIPELINES = {"report", "live", "metrics", "probes", "leftovers", "tracebacks", "wording"}
 """Modules that several commands' pipelines show or run; every other module of `pipelines` is one command's and stands alone."""
 
-PARTS_OF_CLI = {"options", "help"}
+PARTS_OF_CLI = {"recipes", "options", "help"}
 """Modules that several commands share; every other module of `cli` is one command's and stands alone."""
 
 FORBIDDEN_NAMES = {"utils", "util", "common", "core", "helpers", "helper", "misc"}

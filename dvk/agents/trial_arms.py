@@ -1,9 +1,10 @@
 """Generates and judges the arms of all trials of a step: one turn, a fixed number of samples each, without barriers between tasks.
 
 All samples of a question are asked in one call of the backbone, which seeds equal questions by their position in it, and
-every call of a step has its own seed. So sample i is the same draw in either arm, whatever else is asked. (Draws also
-depend on the prompts: the arms' texts are independent, not coupled.) Equal questions are asked once: arms that differ only
-in whose control they are share their answers.
+every call of a step has its own seed. Sample i of both arms is drawn with the same random numbers, whatever the prompts are (common
+random numbers): where a skill changes no probability it changes no answer, and the difference of the arms has less noise. Local models
+do so; servers draw independently. Equal questions are asked once: arms that differ only in whose control they are share their answers.
+Answers that do not parse are repaired as in playing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from dvk import crashes
-from dvk.agents import dialects, policy, writers
+from dvk.agents import dialects, policy, repair, writers
 from dvk.agents.rollout import sampling
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Backbone, Completion, Conversation, Sampling
@@ -68,12 +69,9 @@ def sample_arms(
     try:
         for batch in _batches(list(asked), config):
             repeated = [digest for digest in batch for _ in range(config.trials.samples)]
-            answers = writers.answers(
-                backbone,
-                [arms[askers[digest][0]].subject for digest in repeated],
-                [asked[digest] for digest in repeated],
-                draws(dialect, config, step),
-            )
+            whose = [arms[askers[digest][0]].subject for digest in repeated]
+            questions_of = [asked[digest] for digest in repeated]
+            answers = _answers(backbone, dialect, whose, questions_of, config, step)
             new = {
                 (key, sample): _turn(
                     dialect, arms[key], asked[digest], answer, backbone.name, sample
@@ -96,6 +94,27 @@ def sample_arms(
     return {
         key: tuple(turns[key, sample] for sample in range(config.trials.samples)) for key in arms
     }
+
+
+def _answers(
+    backbone: Backbone,
+    dialect: dialects.Dialect,
+    subjects: Sequence[TaskContext],
+    questions: Sequence[Conversation],
+    config: Config,
+    step: int,
+) -> list[Completion]:
+    """One answer a question, repaired where it did not parse; equal samples of different questions share their random numbers."""
+    drawn = draws(dialect, config, step)
+    asking = [
+        question.model_copy(update={"stream": number % config.trials.samples})
+        for number, question in enumerate(questions)
+    ]
+    answers = writers.answers(backbone, subjects, asking, drawn)
+    most = repair.repair_attempts(config.rollout)
+    pairs = list(zip(subjects, asking, strict=True))
+    found = repair.repaired_answers(backbone, dialect, pairs, answers, most, drawn)
+    return [answer for answer, _ in found]
 
 
 def _own_judging(config: Config) -> JudgeQueue[Any]:

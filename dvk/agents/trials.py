@@ -9,11 +9,12 @@ Where a table of measured plans judges, a skill with a change of plan is tried o
 (`evidence.table_trials`).
 
 If the conversation had as many skills as may be given, the last of them is left out of both arms. A summary's reward is
-the gain's lower bound, less 1 and capped: a skill without effect earns nothing, however lucky its one good run was.
+the expected gain given the trial, less 1: a skill without effect earns nothing, however lucky its one good run was.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +35,8 @@ from dvk.harness.queue import JudgeQueue
 from dvk.records import Skill, Turn
 from dvk.skills import Library
 from dvk.skills.events import Event
-from dvk.stats.effect_size import Gain, Pair, effect_size
+from dvk.stats.effect_size import Bounded, Gain, Pair, effect_size
+from dvk.stats.student_t import student_quantile
 
 MIN_SIMILARITY = 0.25
 """Share of operator families in common that makes a task a sibling: results on a softmax do not carry over to a convolution."""
@@ -43,14 +45,16 @@ KNOWN_SIMILARITY = 0.7
 shipped skills reach 0.53, different notes of the teacher 0.64."""
 FAILED = 0.5
 """Speedup that a wrong answer counts as: a wrong answer costs more than no gain."""
-LEAST_SPEEDUP = 1.2
-"""Speedup with it, on the task it came from, that a skill needs."""
 LEAST_PAIRS = 4
 """Pairs that a gain must come from."""
+MANY = 1000
+"""Degrees of freedom of a normal quantile: with fewer tasks a t-bound is wider, and the error that it gives larger."""
 HARM = 0.95
 """A skill is refused where a task's gain is surely below this; a search's timing is good to some per cent."""
 CAP = 2.0
-"""Largest credit of a skill to its summary: the lower bound less 1, at least 0."""
+"""Largest credit of a skill to its summary."""
+PRIOR_SD = 0.1
+"""Standard deviation of the logarithm of a skill's true gain before its trial: most gain nothing, few more than 20 %."""
 
 __all__ = [
     "Proposal",
@@ -217,12 +221,23 @@ def trial_outcome(
     skill = proposal.skill
     if measured.total is None:
         return Trial(proposal, skill, False, why, 0.0, measured)
-    worth = (
-        min(max(measured.total.lo - 1.0, 0.0), CAP) if measured.num_pairs >= LEAST_PAIRS else 0.0
-    )
+    worth = credit_of(measured.total, settings) if measured.num_pairs >= LEAST_PAIRS else 0.0
     seen = evidence(measured, proposal, pairs, subjects, settings, step)
     skill = skill.model_copy(update={"evidence": (*skill.evidence, seen)})
     return Trial(proposal, skill, not why, why or _said(measured), worth, measured)
+
+
+def credit_of(gain: Bounded, settings: Settings) -> float:
+    """A summary's reward for a skill: the expected gain less 1, given the measured one and its error; capped.
+
+    The mean of a normal posterior whose prior is no gain. A lower bound instead would be below 1 for nearly all trials of three tasks, so
+    that summaries of useful and of useless skills earned the same, nothing.
+    """
+    if gain.lo <= 0:
+        return 0.0
+    error = math.log(gain.value / gain.lo) / student_quantile(settings.level, MANY)
+    expected = math.log(gain.value) * PRIOR_SD**2 / (PRIOR_SD**2 + error**2)
+    return max(-CAP, min(CAP, math.expm1(expected)))
 
 
 def why_refused(measured: Gain, task: str, settings: Settings) -> str:
@@ -239,8 +254,8 @@ def why_refused(measured: Gain, task: str, settings: Settings) -> str:
         return "one task and one answer an arm: nothing bounds its gain"
     if total.lo < settings.relative:
         return f"{_said(measured)}; its lower bound is to reach {settings.relative:g}×"
-    if own.treatment < LEAST_SPEEDUP:
-        return f"{own.treatment:.2f}× of eager with it on its own task, {LEAST_SPEEDUP:g}× is asked"
+    if own.treatment < settings.absolute:
+        return f"{own.treatment:.2f}× of eager with it on its own task, {settings.absolute:g}× is asked"
     for name, one in measured.tasks.items():
         surely = one.gain.hi if isfinite(one.gain.hi) else one.gain.value
         if surely < HARM:

@@ -115,8 +115,12 @@ class HfBackbone:
     ) -> list[Completion]:
         """One completion a conversation, in their order."""
         prompts = [self.encode(one) for one in conversations]
-        if any(one.begun for one in conversations):
-            return self.complete(prompts, sampling, [one.begun for one in conversations])
+        begun, streams = (
+            [getattr(one, name) for one in conversations] for name in ("begun", "stream")
+        )
+        numbered = any(stream is not None for stream in streams) and not self.settings.thinking
+        if any(begun) or numbered:
+            return self.complete(prompts, sampling, begun, streams)
         return within_budget(self.complete, self.chat, prompts, sampling, self.settings)
 
     def complete(
@@ -124,11 +128,13 @@ class HfBackbone:
         prompts: Sequence[tuple[int, ...]],
         sampling: Sampling,
         begun: Sequence[tuple[int, ...]] | None = None,
+        streams: Sequence[int | None] = (),
     ) -> list[Completion]:
         """One completion a prompt of token ids, in their order.
 
         Args:
             begun: given prefix of each completion; log-probabilities of prefix tokens are not returned.
+            streams: `Conversation.stream` of each.
         """
         began = time.perf_counter()
         begun = begun if begun is not None else [()] * len(prompts)
@@ -148,7 +154,17 @@ class HfBackbone:
             decoding(self.model),
         ):
             drawn = dict(
-                zip(fits, self._sample([asked[i] for i in fits], limit, sampling, stops, give_way))
+                zip(
+                    fits,
+                    self._sample(
+                        [asked[i] for i in fits],
+                        limit,
+                        sampling,
+                        stops,
+                        give_way,
+                        [streams[i] for i in fits] if streams else (),
+                    ),
+                )
             )
             rows = [
                 ScoringRow(prompts[i], (*begun[i], *drawn[i].tokens)[: sampling.max_tokens])
@@ -225,6 +241,7 @@ class HfBackbone:
         sampling: Sampling,
         stops: Stops,
         give_way: Callable[[Callable[[], None] | None], None],
+        streams: Sequence[int | None] = (),
     ) -> list[Sampled]:
         def pulse() -> None:
             give_way(self.pulse)
@@ -233,6 +250,7 @@ class HfBackbone:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "seed": sampling.seed,
+            "streams": streams,
         }
         if not forward.supports(self.model):
             slots = min(SLOTS, 64)  # generate sizes its caches itself: keep them small

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from dvk.cli import recipes
 from dvk.cli.help import HelpApp
 from dvk.cli.options import Conf, Settings
 
+FRESH = "nano-from-zero"
 app = HelpApp(
     help="Teach a model the three roles: collect examples, filter and diversify them, fit.",
     invoke_without_command=True,
@@ -42,6 +44,13 @@ Tasks = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes (default: the cores).")]
 Start = Annotated[str, typer.Option("--from", help="What to train: nano-from-zero, nano, hf:PATH.")]
+Recipe = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Settings by one name: {recipes.described('sft')} (default: nano for a model from random weights, else none). "
+        "--config and --set change them."
+    ),
+]
 Epochs = Annotated[float | None, typer.Option(min=0.0, help="Passes over the examples.")]
 
 Against = Annotated[
@@ -65,11 +74,12 @@ def everything(
     backend: Backends = None,
     tasks: Tasks = None,
     workers: Workers = None,
-    start: Start = "nano-from-zero",
+    start: Start = FRESH,
     epochs: Epochs = None,
     against: Against = None,
     best_steps: BestSteps = False,
     as_json: Json = False,
+    recipe: Recipe = None,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
@@ -90,6 +100,7 @@ def everything(
             epochs=epochs,
             against=against,
             best_steps=best_steps,
+            recipe=recipe,
         )
 
 
@@ -151,11 +162,12 @@ def diversify(
 def fit(
     out: Out = None,
     resume: Resume = True,
-    start: Start = "nano-from-zero",
+    start: Start = FRESH,
     epochs: Epochs = None,
     best_steps: BestSteps = False,
     backend: Backends = None,
     as_json: Json = False,
+    recipe: Recipe = None,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
@@ -171,6 +183,7 @@ def fit(
         start=start,
         epochs=epochs,
         best_steps=best_steps,
+        recipe=recipe,
     )
 
 
@@ -250,10 +263,11 @@ def run(
     backend: list[str] | None = None,
     tasks: int | None = None,
     workers: int | None = None,
-    start: str = "nano-from-zero",
+    start: str = FRESH,
     epochs: float | None = None,
     against: list[Path] | None = None,
     best_steps: bool = False,
+    recipe: str | None = None,
 ) -> None:
     """Call the pipeline and print its result."""
     from dvk import config as configuration
@@ -270,6 +284,7 @@ def run(
         config,
         settings or [],
         {"collect.tasks": tasks, "fit.epochs": epochs, "diversity.suites": suites},
+        recipes.read("sft", recipe or ("nano" if start == FRESH else None)),
     )
     chosen = tuple(backend or BACKENDS)
     request = SftRequest(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dvk.cli import recipes
 from dvk.cli.options import AnyJudge, Conf, Engine, Settings
 
 
@@ -54,6 +55,13 @@ def command(
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     judge: AnyJudge = None,
     engine: Engine = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Settings by one name: {recipes.described('train')} (default: small for nano and its checkpoints, else none). "
+            "--config and --set change them."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for programs.")
     ] = False,
@@ -115,6 +123,7 @@ def command(
             "remote.engine": engine,
             "served.rollouts": rollouts,
         },
+        recipes.read("train", recipe or default_recipe(start)),
     )
     if sweep is not None:
         told = sweeping.sweep(sweep, request, merged)
@@ -122,6 +131,13 @@ def command(
         return
     summary = train(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
+
+
+def default_recipe(start: str) -> str | None:
+    """The recipe of a model whose training names none: `small` for those that dvk made, which have a `dvk.json`."""
+    kind, _, folder = start.partition(":")
+    own = kind == "nano" or (kind == "hf" and (Path(folder).expanduser() / "dvk.json").is_file())
+    return "small" if own else None
 
 
 def lines(summary: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen.base import codegen
@@ -35,6 +35,8 @@ WITH = {"own_convolution": ("channels_last",)}
 """Recipes that pay only with others, and are tried with them."""
 MANY_CALLS = 24
 """Calls of kernels and libraries from which the host is taken to be the bottleneck: all structures are tried as CUDA graphs."""
+MOST_MADE = 64
+"""Candidates kept: samples of one task repeat themselves, and writing one takes 30 ms."""
 AS_IT_IS = "as it is"
 """Title of the user's own model among the candidates."""
 
@@ -65,6 +67,7 @@ class PlanSpace:
         self.task, self.captured, self.backend, self.target = task, captured, backend, target
         self.order = applicable_to(captured, task.device, backend, inexact=inexact)
         self._fused: dict[tuple[str, ...], Composition] = {}
+        self._made: dict[tuple[Hashable, ...], Candidate] = {}
 
     def fused(self, recipes: Iterable[str]) -> Composition:
         """The graph's kernels under some recipes; of a network made in a tenth of a second, and asked for with every candidate."""
@@ -90,12 +93,20 @@ class PlanSpace:
         Equal programs have equal sources, under whatever title: nothing is judged twice.
         """
         composition, plan = self.fused(plan.recipes), self.filled(plan)
+        key = (plan.recipes, *plan.schedules.items())
+        if key not in self._made:
+            if len(self._made) == MOST_MADE:
+                self._made.clear()
+            self._made[key] = self._written(composition, plan)
+        return self._made[key].model_copy(update={"title": title})
+
+    def _written(self, composition: Composition, plan: Plan) -> Candidate:
         made = write(self.task, self.captured, composition, plan, self.backend)
         used = {r for r in plan.recipes if RECIPES[r].kind != "schedule"}
         for kernel in composition.ordered:
             used |= codegen(self.backend).recipes_of(kernel, plan.schedules[kernel.name])
         recipes = tuple(r for r in self.order if r in used)
-        return made.model_copy(update={"title": title, "recipes": recipes})
+        return made.model_copy(update={"recipes": recipes})
 
     # ------------------------------------------------------------ structures
 

@@ -1,6 +1,6 @@
 """All settings with defaults, units and reasons.
 
-Precedence: defaults here < `--config file.toml` < `--set a.b=c` < named flags.
+Precedence: defaults here < `--recipe name` < `--config file.toml` < `--set a.b=c` < named flags.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -97,11 +98,15 @@ class Config(Section):
 
 
 def load(
-    file: Path | None = None, settings: Sequence[str] = (), flags: dict[str, Any] | None = None
+    file: Path | None = None,
+    settings: Sequence[str] = (),
+    flags: dict[str, Any] | None = None,
+    recipe: Mapping[str, Any] = MappingProxyType({}),
 ) -> Config:
-    """Merge the four sources.
+    """Merge the sources.
 
     Args:
+        recipe: settings that all others override, as `cli.recipes.read` gives them.
         file: a TOML file whose tables are the sections.
         settings: `a.b=c` strings; `c` is JSON if it parses as such, else text. Parts of the key may be quoted: `a."x.py:term"=1`.
         flags: dotted key → value from named flags; None values are skipped.
@@ -117,6 +122,11 @@ def load(
             raise UsageError(
                 f"cannot read `{file}`: {error}", "give a readable TOML file"
             ) from None
+    for name, section in recipe.items():
+        told = merged.get(name, {})
+        merged[name] = (
+            {**section, **told} if isinstance(section, dict) and isinstance(told, dict) else told
+        )
     defaults = Config()
     for setting in settings:
         path, text = split(setting)

@@ -126,8 +126,8 @@ class RolloutConfig(Section):
         None,
         ge=0,
         description="Backtracking attempts per answer that does not parse, most likely alternative token first (local models with a "
-        "line-checked dialect, as nano's). null: 32, or 4 in a search with a time budget, or 0 in dvk train, which needs 0: "
-        "it learns from the first draw.",
+        "line-checked dialect, as nano's). null: 32, or 4 in a search with a time budget. dvk train learns from a repaired "
+        "answer where it was better than the others.",
     )
     policy_tokens: int = Field(8192, ge=1, description="Longest policy answer per turn.")
     batch: int = Field(

@@ -25,9 +25,9 @@ LEAST_COVERAGE = 0.3
 COVERAGE_WIDTH = 0.1
 """How far above LEAST_COVERAGE no turn is left out."""
 
-REASONS = ("degenerate", "broken", "void", "alike", "coverage")
+REASONS = ("degenerate", "broken", "void", "alike", "repaired", "coverage")
 """Reasons for leaving turns out: the task is degenerate, the backbone or the judge failed, see `credit.void_mask`, peers have equal
-values, see `CreditConfig.profiling_rejection`."""
+values, a repaired answer was worse than its peers, see `CreditConfig.profiling_rejection`."""
 Place = tuple[int, int]
 """Position of a trace in its episode, and of a turn in the trace."""
 
@@ -98,6 +98,40 @@ def _written(episode: Episode, traces: Sequence[Trace], found: Mapping[Place, fl
     return episode.model_copy(update={"traces": tuple(made)})
 
 
+def has_signal(episode: Episode, config: Config) -> bool:
+    """Whether any of the policy's answers has a nonzero advantage: else a task teaches nothing."""
+    found = assign(episode, config).episode
+    return any(turn.advantage for t in found.traces if t.role == "policy" for turn in t.turns)
+
+
+def scaled_together(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes of a step with all advantages divided by the mean size of the policy's, so that it is 1 whatever rewards are."""
+    policy = [
+        turn.advantage
+        for episode in episodes
+        for trace in episode.traces
+        if trace.role == "policy"
+        for turn in trace.turns
+        if turn.advantage
+    ]
+    scale = credit.mean_abs(policy)
+    if scale <= 0:
+        return list(episodes)
+    return [
+        _written(
+            episode,
+            episode.traces,
+            {
+                (position, number): turn.advantage / scale
+                for position, trace in enumerate(episode.traces)
+                for number, turn in enumerate(trace.turns)
+                if turn.advantage is not None
+            },
+        )
+        for episode in episodes
+    ]
+
+
 def rows(episode: Episode) -> list[TrainingRow]:
     """The learner's rows of an episode with credit: one row a turn that has tokens and a nonzero advantage."""
     result = []
@@ -165,6 +199,9 @@ def _policy(
             share = shares.get(peers[position, number], 1.0)
             if share == 0:
                 left_out["alike"] += 1
+            elif turn.redrawn and found[position, number] < 0:
+                # Not drawn but forced: it is imitated where it was better, and left otherwise.
+                left_out["repaired"] += 1
             elif (
                 settings.profiling_rejection
                 and is_right(turn)

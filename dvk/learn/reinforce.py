@@ -31,6 +31,8 @@ VETO = 0.0001
 ALONE = ProcessGroup()
 LARGEST_LOG_RATIO = 50.0
 """Above this a ratio is stated as e^50: a server writes minus infinity as -9999."""
+MEANS = ("clipped", "entropy", "grad_norm", "kl", "loss")
+"""Figures of an update that are means over its optimizer steps."""
 SPREAD = 0.02
 """Standard deviation of a token's log-ratio due to bfloat16 arithmetic alone."""
 
@@ -112,7 +114,8 @@ def logprobs(
     result: list[list[float]] = [[] for _ in rows]
     mine: list[tuple[list[int], np.ndarray]] = []
     for groups, packs in micro_batches(rows, config, processes=processes):
-        scored, _ = learner.scorer(packs.to(learner.device), temperature)
+        with learner.threads():
+            scored, _ = learner.scorer(packs.to(learner.device), temperature)
         flat, at = scored.float().cpu().numpy(), 0
         # Targets come in the order of packs and, inside one, of rows.
         for group in groups:
@@ -189,8 +192,9 @@ def update(
     seed: int = 0,
     temperature: float = 1.0,
     processes: ProcessGroup = ALONE,
+    earlier: Sequence[TrainingRow] = (),
 ) -> dict[str, float]:
-    """Match, and make `objective.passes` optimizer steps, each over all remaining rows.
+    """Match, and make `objective.passes` passes over all remaining rows, each of `objective.mini_batches` optimizer steps.
 
     Args:
         learner: changed in place.
@@ -199,13 +203,17 @@ def update(
         seed: of the order of rows.
         temperature: the sampling temperature.
         processes: the process group; all processes have the same rows.
+        earlier: rows of earlier steps, mixed in. They keep the probabilities that they were drawn with, from which clipping
+            measures how far the policy has gone since.
 
     Returns:
-        The learner's report of the last step, with rows, kept and the figures of the mismatch. Without rows nothing changes.
+        The learner's report, its last step's with the mean of `MEANS` over all, and rows, kept and the figures of the mismatch. Without
+        rows nothing changes.
 
     Raises:
         DvkError: loss or gradient is not finite.
     """
+    settings = config.objective
     matched = match(learner, rows, config, temperature, processes)
     figures = {
         "rows": float(len(matched.rows)),
@@ -217,10 +225,30 @@ def update(
     }
     if not matched.rows:
         return figures
-    packs = [packs for _, packs in micro_batches(matched.rows, config, seed, processes)]
-    for _ in range(config.objective.passes):
-        learned = learner.step(packs, objective(config.objective), temperature)
-    return {**learned, **figures}
+    old = [row for row in earlier if row.logprobs]
+    reports = []
+    for number in range(settings.passes):
+        for mine in mini_batches([*matched.rows, *old], settings.mini_batches, seed + number):
+            packs = [packs for _, packs in micro_batches(mine, config, seed, processes)]
+            reports.append(learner.step(packs, objective(settings), temperature))
+    means = {name: fmean(one[name] for one in reports) for name in MEANS if name in reports[0]}
+    return {**reports[-1], **means, **figures, "earlier_rows": float(len(old))}
 
 
-__all__ = ["MatchedRows", "logprobs", "match", "micro_batches", "objective", "update"]
+def mini_batches(rows: Sequence[TrainingRow], count: int, seed: int) -> list[list[TrainingRow]]:
+    """Rows shuffled and dealt into `count` parts that differ by at most one; fewer if there are fewer rows."""
+    if count == 1:
+        return [list(rows)]
+    order = np.random.default_rng(seed).permutation(len(rows)).tolist()
+    return [[rows[i] for i in order[first::count]] for first in range(min(count, len(rows)))]
+
+
+__all__ = [
+    "MatchedRows",
+    "logprobs",
+    "match",
+    "micro_batches",
+    "mini_batches",
+    "objective",
+    "update",
+]

@@ -20,6 +20,7 @@ TERMS = {
     "coverage": "dvk.rewards.coverage:coverage",
     "format": "dvk.rewards.wellformed:wellformed",
     "kevin": "dvk.rewards.kevin:kevin",
+    "log_speedup": "dvk.rewards.log_speedup:log_speedup",
     "milestones": "dvk.rewards.milestones:milestones",
     "roofline": "dvk.rewards.roofline:roofline",
 }

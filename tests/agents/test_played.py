@@ -8,6 +8,9 @@ import pytest
 
 from dvk.agents import dialects
 from dvk.agents.task_context import TaskContext
+from dvk.agents.teacher import played
+from dvk.agents.teacher.advice import follow, format_note
+from dvk.agents.teacher.lessons import elsewhere, skill
 from dvk.agents.teacher.played import Taught, TeacherAttempt, teach
 from dvk.config import AgentsConfig
 
@@ -20,14 +23,14 @@ def taught(kind: str, speeds: dict[str, float], seed: int = 0) -> list[Taught]:
     """Attempts by name with these speedups, the usual one first; the others follow notes of their names."""
     subject = TaskContext(affine(), captured(), "cpp")
     skills = {name: None if name == USUAL else make_skill(name) for name in speeds}
-    played = [
+    tried = [
         (TeacherAttempt(name, name, skill=skills[name]), turn(ok(speed), name))
         for name, speed in speeds.items()
     ]
     return [
         one
         for one in teach(
-            subject, played, random.Random(seed), dialects.get("compact"), AgentsConfig()
+            subject, tried, random.Random(seed), dialects.get("compact"), AgentsConfig()
         )
         if one.kind == kind
     ]
@@ -114,3 +117,30 @@ def test_what_is_selected(speeds: dict[str, float], chosen: set[tuple[str, ...]]
     assert all((one.messages[-1]["content"] == "select none") == (not one.chosen) for one in found)
     if len(chosen) == 2:
         assert 0.1 < sum(not one.chosen for one in found) / len(found) < 0.5
+
+
+def test_notes_that_apply_but_were_not_executed_are_not_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a list teaches "not that one" about a note that may make the task faster."""
+    subject = TaskContext(affine(), captured(), "cpp")
+    graph, rng = subject.captured, random.Random(0)
+    assert graph is not None
+    drawn = [elsewhere(rng) for _ in range(300)]
+    applies = [one for one in drawn if follow(graph, [one], "cpp") is not None]
+    assert 0 < len(applies) < len(drawn)
+    monkeypatch.setattr(played, "elsewhere", lambda rng: rng.choice(drawn))
+    names = {
+        skill(format_note(one, random.Random(seed))).name for one in applies for seed in range(3)
+    }
+    idle = {
+        skill(format_note(one, random.Random(s))).name
+        for one in drawn
+        if one not in applies
+        for s in range(3)
+    }
+    speeds = {USUAL: 1.0, "lines": 1.5}
+    for seed in range(20):
+        for one in taught("selection", speeds, seed):
+            assert not {*one.skills} & (names - idle)
+            assert len(one.skills) > 6, "lists stay long: notes on other tasks fill them"

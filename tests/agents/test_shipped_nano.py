@@ -36,7 +36,9 @@ def test_it_is_small_and_its_card_tells_what_it_can_do() -> None:
     ]  # the suite of other kinds has fewer
     assert of_its_kind and all(found["fast_p"]["0"] > 0.8 for found in of_its_kind)
     card = (FOLDER / "README.md").read_text()
-    assert "## Measured" in card and all(f"| {title} |" in card for title in measured)
+    selects_none = any("(none, for any task)" in title for title in measured)
+    assert selects_none == ("chooses no skill for any task" in " ".join(card.split()))
+    assert "## What it is worth" in card and "## Limits" in card
 
 
 def answered(*names: str) -> list[tuple[Task, Candidate | str]]:

@@ -64,18 +64,17 @@ def test_which_arm_is_asked_what(library: Library, recorded: Recorder) -> None:
 
 
 def test_pairs_share_their_draws(recorded: Recorder) -> None:
-    """Sample i of either arm: the same seed, and the same number of equal questions before it in its call."""
+    """Sample i of either arm: the same seed and the same stream of random numbers, whatever the prompt is."""
 
-    def draws(config: Config, step: int) -> dict[str, list[tuple[int | None, float, int]]]:
+    def draws(config: Config, step: int) -> dict[str, list[tuple[int | None, float, int | None]]]:
         backbone, lot = teachable("new"), [proposal("new_alpha"), proposal("new_beta", "cousin")]
         try_skills(lot, THREE, backbone, None, config, recorded(lambda *_: ok(1.0)), step)
-        found: dict[str, list[tuple[int | None, float, int]]] = {}
+        found: dict[str, list[tuple[int | None, float, int | None]]] = {}
         for conversations, sampling in backbone.calls:
             assert len(conversations) <= config.rollout.batch
-            for number, conversation in enumerate(conversations):
-                before = sum(other == conversation for other in conversations[:number])
+            for conversation in conversations:
                 found.setdefault(conversation.messages[-1]["content"], []).append(
-                    (sampling.seed, sampling.temperature, before)
+                    (sampling.seed, sampling.temperature, conversation.stream)
                 )
         return found
 
@@ -84,7 +83,7 @@ def test_pairs_share_their_draws(recorded: Recorder) -> None:
     )
     found = draws(small, 1)
     (same,) = {tuple(of) for of in found.values()}
-    assert [before for _, _, before in same] == [0, 1, 2] and {
+    assert [stream for _, _, stream in same] == [0, 1, 2] and {
         temperature for _, temperature, _ in same
     } == {0.5}
     large = configured().model_copy(

@@ -16,6 +16,7 @@ from dvk.backbone.decoding import forward, native
 from dvk.backbone.decoding.engine import Engine
 from dvk.backbone.decoding.sample_token import sample_token
 from dvk.backbone.decoding.seeds import keys_for, uniforms
+from dvk.backbone.decoding.slots import Slots
 from dvk.backbone.decoding.stops import Stops
 from dvk.backbone.hf import HfBackbone
 from dvk.config import Config
@@ -338,6 +339,9 @@ def test_draw_follows_the_distribution() -> None:
 def test_numbers_belong_to_keys() -> None:
     keys = keys_for([b"a", b"b", b"a"], 1)
     assert len(set(keys)) == 3 and keys_for([b"b", b"a", b"a"], 1) == [keys[1], keys[0], keys[2]]
+    one, two, three = keys_for([b"a", b"b", b"a"], 1, [5, 5, None])
+    assert one == two != three == keys[0], "numbered streams depend on nothing else"
+    assert keys_for([b"a"], 2, [5]) != [one]
     assert keys_for([b"a"], 2) != keys[:1] and keys_for([b"a"], None) != keys_for([b"a"], None)
     numbers = uniforms(keys, 1000)
     assert numbers.min() >= 0 and numbers.max() < 1
@@ -401,3 +405,29 @@ def test_alternatives_are_the_likelier_tokens_that_were_not_drawn(shared_nano: H
         ].alternatives
         == ()
     )
+
+
+def test_where_memory_is_short_prompts_of_like_length_share_slots(
+    shared_nano: HfBackbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slots as long as the longest prompt needs would be two: short prompts wait for no slot of that size."""
+    asked = [[5 + n, 6, 7] for n in range(6)] + [[9] * 150, [8] * 140]
+    free, stops = engine_of(shared_nano, slots=16)
+    expected = [one.tokens for one in free.run(asked, 6, stops, seed=3)]
+    short, _ = engine_of(shared_nano, slots=16)
+    room = 2.5 * Slots.bytes_each(short.decoder, 192)
+    monkeypatch.setattr(short, "_room", lambda: room)
+    made: list[tuple[int, int]] = []
+    begin = Slots.begin
+
+    def noted(self: Slots, *args: Any) -> None:
+        made.append((self.count, self.capacity))
+        begin(self, *args)
+
+    monkeypatch.setattr(Slots, "begin", noted)
+    assert [one.tokens for one in short.run(asked, 6, stops, seed=3)] == expected
+    (many, small), (few, large) = made
+    assert many >= 6 > few and small < large
+    made.clear()
+    assert [one.tokens for one in short.run(asked, 6, stops, seed=3)] == expected
+    assert len(made) == 2, "and again"

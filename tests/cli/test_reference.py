@@ -21,13 +21,5 @@ def test_the_page_is_up_to_date(path: Path) -> None:
 
 
 def test_shipped_configurations_load() -> None:
-    files = sorted(CONFIGS.glob("*.toml"))
-    assert [file.name for file in files] == ["8b.toml", "ablations.toml", "nano.toml"]
-    for file in files:
-        if file.name == "ablations.toml":
-            assert [variant.name for variant in variants(file, config.Config())][:2] == [
-                "full",
-                "no-skills",
-            ]
-        else:
-            assert config.load(file, []) != config.Config()
+    (sweep,) = CONFIGS.glob("*.toml")
+    assert [v.name for v in variants(sweep, config.Config())][:2] == ["full", "no-skills"]

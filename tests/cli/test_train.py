@@ -65,8 +65,8 @@ def test_ablations_become_settings_and_win_over_set(monkeypatch: pytest.MonkeyPa
     assert (
         config.credit.advantage == "grpo"
         and not config.credit.mismatch_rejection
-        and config.credit.profiling_rejection
-    )
+        and config.credit.step_scale
+    ), "the recipe of nano, and what changes it"
     assert request.steps == 1 and request.validation == Path("held")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dvk.config import Config
-from dvk.learn.assign import assign, rows
+from dvk.learn.assign import assign, has_signal, rows, scaled_together
 from dvk.records import Episode, Interval, Role, Status, Task, Timing, Tokens, Trace, Turn, Verdict
 
 TASK = Task(id="t", name="t", source="", entry="Model", kind="module")
@@ -321,3 +321,36 @@ def test_what_was_played_on_a_degenerate_task_teaches_nothing() -> None:
     found = assign(played, config())
     assert not rows(found.episode) and found.left_out == {"degenerate": 3}
     assert found.episode.traces[0].turns[0].reward == 6.0, "it is still told, capped as any"
+
+
+def test_a_repaired_answer_is_imitated_where_it_was_better_and_left_otherwise() -> None:
+    better, worse = (ok(speed).model_copy(update={"redrawn": 3}) for speed in (3.0, 1.0))
+    traces = tuple(
+        trace("policy", None, number, turn)
+        for number, turn in enumerate((better, ok(2.0), worse, ok(2.0)))
+    )
+    found = assign(Episode(task=TASK, traces=traces), config())
+    values = [of[0] for of in advantages(found.episode, "policy")]
+    assert values[0] is not None and values[0] > 0 and values[2] is None
+    assert found.left_out["repaired"] == 1
+
+
+def test_advantages_of_a_step_share_one_scale() -> None:
+    """Tasks keep their weight: one whose answers differ ten times as much counts ten times as much."""
+
+    def played(*speeds: float) -> Episode:
+        traces = tuple(trace("policy", None, n, ok(speed)) for n, speed in enumerate(speeds))
+        return assign(Episode(task=TASK, traces=traces), config()).episode
+
+    wide, narrow = scaled_together([played(1.0, 3.0), played(1.0, 1.2)])
+    sizes = [abs(a) for one in (wide, narrow) for of in advantages(one, "policy") for a in of if a]
+    assert sum(sizes) / len(sizes) == pytest.approx(1.0)
+    assert sizes[0] == pytest.approx(10 * sizes[2])
+
+
+def test_answers_of_one_worth_are_no_signal() -> None:
+    def played(*speeds: float) -> Episode:
+        traces = tuple(trace("policy", None, n, ok(speed)) for n, speed in enumerate(speeds))
+        return Episode(task=TASK, traces=traces)
+
+    assert has_signal(played(1.0, 2.0), config()) and not has_signal(played(2.0, 2.0), config())

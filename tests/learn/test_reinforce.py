@@ -128,6 +128,50 @@ def test_more_passes_over_the_same_answers_go_further_until_the_clip_holds_them(
     assert gains[1] > 2 * gains[0] > 0
 
 
+def test_a_pass_of_mini_batches_is_as_many_updates_and_uses_every_row_once() -> None:
+    rows = sampled(learner(), 10)
+    parts = reinforce.mini_batches(rows, 4, seed=1)
+    assert sorted(row.key or tuple(row.ids) for part in parts for row in part) == sorted(
+        row.key or tuple(row.ids) for row in rows
+    )
+    assert {len(part) for part in parts} == {2, 3} and len(
+        reinforce.mini_batches(rows[:2], 4, 1)
+    ) == 2
+    gains = []
+    for count in (1, 4):
+        of = learner()
+        before = logprobs(of, rows, CONFIG)
+        update(of, rows, changed(CONFIG, {"objective.mini_batches": count}))
+        after = logprobs(of, rows, CONFIG)
+        gains.append(
+            fmean(
+                row.advantage * (fmean(b) - fmean(a))
+                for row, a, b in zip(rows, before, after, strict=True)
+            )
+        )
+        assert of.step_number == count
+    assert gains[1] > 1.2 * gains[0] > 0
+
+
+def test_rows_of_earlier_steps_pull_back_only_what_was_lost() -> None:
+    """A good answer whose probability fell since it was drawn is raised again; one that rose beyond the clip is left."""
+    of = learner()
+    fresh, kept = sampled(of, 4), sampled(of, 40)[21:22]
+    now = logprobs(of, kept, CONFIG)[0]
+
+    def change(shift: float) -> float:
+        one = learner()
+        earlier = [replace(kept[0], advantage=1.0, logprobs=[p + shift for p in now])]
+        figures = update(
+            one, [replace(row, advantage=1e-6) for row in fresh], CONFIG, earlier=earlier
+        )
+        assert figures["earlier_rows"] == 1
+        return fmean(logprobs(one, kept, CONFIG)[0]) - fmean(now)
+
+    lost, risen = change(0.1), change(-1.0)
+    assert lost > 0.05 and abs(risen) < lost / 2
+
+
 def test_a_divergence_from_the_start_holds_the_learner_near_it() -> None:
     apart = []
     for kl, passes in ((3.0, 1), (0.0, 8), (3.0, 8)):

@@ -10,6 +10,7 @@ import torch
 
 from dvk import tasks
 from dvk.agents import TaskContext
+from dvk.agents.repair import repair_attempts
 from dvk.backbone import open_backbone
 from dvk.backbone.hf import HfBackbone
 from dvk.backbone.nano import make
@@ -179,7 +180,7 @@ def test_the_rate_follows_the_size_of_the_model(
 ) -> None:
     start = f"nano:{make(tmp_path / 'tiny', ['k0[1, 4]:'], size='tiny', vocabulary=320)}"
     config = changed(CONFIG, {"train.rate": None})
-    for name, smallest, expected in (("a", 200_000_000, 3e-5), ("b", 1, 1e-6)):
+    for name, smallest, expected in (("a", 200_000_000, 0.03 / 96), ("b", 1, 1e-6)):
         monkeypatch.setattr("dvk.pipelines.train.state.SMALL_PARAMETERS", smallest)
         opening = {"command": "train", "name": name, "argv": (), "config": config}
         with (
@@ -239,12 +240,29 @@ def test_a_model_without_weights_is_refused(tmp_path: Path) -> None:
         TrainState.restore(run, "scripted", None, 1, CONFIG)
 
 
-@pytest.mark.parametrize("name", ["resample_unparsed", "repair_attempts"])
-def test_answers_drawn_again_are_not_learnt_from(tmp_path: Path, name: str) -> None:
-    config = Config.model_validate({"rollout": {name: 1}})
-    with pytest.raises(UsageError, match=f"rollout.{name}"):
+def test_answers_drawn_again_are_not_learnt_from(tmp_path: Path) -> None:
+    config = Config.model_validate({"rollout": {"resample_unparsed": 1}})
+    with pytest.raises(UsageError, match="rollout.resample_unparsed"):
         train(TrainRequest(out=tmp_path / "run"), config)
     assert not (tmp_path / "run").exists()
+
+
+def test_training_plays_the_policy_that_evaluation_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers that do not parse are repaired in both: else a third of the signal is whether they parse."""
+    used: list[Config] = []
+
+    def restore(
+        run: RunFolder, start: str, library: Any, steps: int, config: Config, *_: Any
+    ) -> None:
+        used.append(config)
+        raise DvkError("enough", "")
+
+    monkeypatch.setattr(TrainState, "restore", restore)
+    with pytest.raises(DvkError, match="enough"):
+        train(TrainRequest(out=tmp_path / "run"), Config())
+    assert repair_attempts(used[0].rollout) == repair_attempts(Config().rollout) > 0
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,16 @@ def test_a_step_has_no_task_twice_and_a_pass_has_all(tmp_path: Path) -> None:
     )
 
 
+def test_tasks_without_signal_are_replaced_by_others(tmp_path: Path) -> None:
+    with drawing(tmp_path) as draw:
+        held = draw.step(0)
+        others = draw.more(0, 3, held)
+        assert len(others) == 3 and not {*names(held)} & {*names(others)}
+        rest = draw.more(0, 9, [*held, *others])
+        assert len({*names(held), *names(others), *names(rest)}) == 10, "there are no more"
+        assert draw.more(0, 1, [*held, *others, *rest]) == []
+
+
 def test_what_teaches_nothing_is_played_seldom_and_comes_back(tmp_path: Path) -> None:
     draw = drawing(tmp_path)
     dull = {"t0", "t1", "t2"}

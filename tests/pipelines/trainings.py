@@ -50,6 +50,7 @@ CONFIG = Config.model_validate(
             "summaries": 0,
             "batch": 8,
             "judges": 1,
+            "repair_attempts": 0,
         },
         "judge": {"search_s": 0.05, "num_seeds": 1, "search_pairs": 5},
         "fit": {"size": "tiny", "epochs": 30, "save_every": 1000, "held_out": 0.0},

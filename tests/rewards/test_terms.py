@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import pytest
 
@@ -118,3 +119,11 @@ def test_the_sum_is_kept_with_its_parts() -> None:
     assert rewarded(turn(malformed="no code"), SETTINGS).reward == pytest.approx(-0.2)
     with pytest.raises(UsageError, match="reward term"):
         rewarded(WRONG, RewardsConfig(weights={"charm": 1.0}))
+
+
+def test_the_logarithm_counts_ratios_and_no_wrong_answer() -> None:
+    slow, fast, wrong = turn(1.0), turn(2.0), turn(status=Status.MISMATCH)
+    logs = [part("log_speedup", one) for one in (slow, fast, wrong)]
+    assert logs[1] - logs[0] == pytest.approx(math.log(2)) and logs[2] == 0.0
+    assert part("log_speedup", turn(0.01)) == 0.0, "as bad as a wrong one"
+    assert part("log_speedup", turn(malformed="x")) == 0.0

@@ -33,6 +33,8 @@ CLEARLY = 1.2
 """…and so many times faster than an unusual one for its note to be learned from that: the same bound as `rollout` uses for summaries."""
 NUM_OFFERED = 12
 """Notes that a selection chooses from."""
+MOST_STRAYS = 200
+"""Notes drawn for a list at most: those that apply to its task and were not measured are left out."""
 NUM_SELECTIONS = 2
 """Selections a task, each among other notes."""
 NONE_SHARE = 0.3
@@ -279,9 +281,15 @@ def _selection(
 ) -> Taught:
     ours = {a.skill.name: (a.skill, speedup(t)) for a, t in right if a.skill is not None}
     offered = {name: held for name, (held, _) in ours.items()}
-    while len(offered) < NUM_OFFERED:
-        stray = skill(format_note(elsewhere(rng), rng))
-        offered.setdefault(stray.name, stray)
+    assert subject.captured is not None
+    for _ in range(MOST_STRAYS):
+        if len(offered) >= NUM_OFFERED:
+            break
+        advice = elsewhere(rng)
+        # One that applies to the task was not executed: whether it is worth choosing is unknown.
+        if follow(subject.captured, [advice], subject.backend) is None:
+            stray = skill(format_note(advice, rng))
+            offered.setdefault(stray.name, stray)
     names = list(offered)
     rng.shuffle(names)
     good = sorted(

@@ -69,10 +69,11 @@ def run(
     temperature: float = 1.0,
     top_p: float = 1.0,
     seed: int | None = None,
+    streams: Sequence[int | None] = (),
     pulse: Callable[[], None] = lambda: None,
 ) -> list[Sampled]:
     """One completion a prompt, in their order; arguments as in `engine.Engine`. Exceptions of `pulse`, called at every step, end it."""
-    keys = keys_for([as_bytes(prompt) for prompt in prompts], seed)
+    keys = keys_for([as_bytes(prompt) for prompt in prompts], seed, streams)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     results: dict[int, Sampled] = {}
     for start in range(0, len(order), rows_at_once):

@@ -1,7 +1,8 @@
 """Random numbers that belong to a conversation, not to the batch it is answered in.
 
 A conversation's key follows from the seed, from what it says and from how many equal ones stand before it in the same call,
-so that equal conversations draw differently. A key's number t is SplitMix64 (Steele, Lea & Flood 2014) of key + t.
+so that equal conversations draw differently; or from a number that the caller gives, so that two questions can be compared on common
+random numbers. A key's number t is SplitMix64 (Steele, Lea & Flood 2014) of key + t.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -20,12 +22,22 @@ _MIX = (
 )
 
 
-def keys_for(contents: Sequence[bytes], seed: int | None) -> list[int]:
-    """A 64-bit key for each content; a null seed draws one."""
+def keys_for(
+    contents: Sequence[bytes], seed: int | None, streams: Sequence[int | None] = ()
+) -> list[int]:
+    """A 64-bit key for each content; a null seed draws one.
+
+    Args:
+        streams: for each content the number that its key follows from instead, or None.
+    """
     chosen = secrets.randbits(63) if seed is None else seed
     seen: Counter[bytes] = Counter()
     keys = []
-    for content in contents:
+    for content, stream in zip_longest(contents, streams):
+        if stream is not None:
+            key = hashlib.blake2b(f"{chosen} stream {stream}".encode(), digest_size=8).digest()
+            keys.append(int.from_bytes(key, "little"))
+            continue
         digest = hashlib.blake2b(content, digest_size=16).digest()
         key = hashlib.blake2b(f"{chosen} {seen[digest]} ".encode() + digest, digest_size=8).digest()
         seen[digest] += 1

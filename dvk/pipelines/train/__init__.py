@@ -22,14 +22,14 @@ from typing import Any
 from dvk import backends
 from dvk.agents import TaskContext, run_episodes, trials, writers
 from dvk.backbone import Backbone
-from dvk.config import Config, changed
+from dvk.config import Config
 from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.session.verdict_cache import Remembered
-from dvk.learn.assign import assign, degenerate, rows
+from dvk.learn.assign import assign, degenerate, has_signal, rows, scaled_together
 from dvk.learn.learner import opened
 from dvk.learn.memory import is_short, update_bytes
 from dvk.learn.reinforce import update
@@ -39,6 +39,7 @@ from dvk.pipelines.tracebacks import of_episode
 from dvk.pipelines.train import page
 from dvk.pipelines.train.figures import Guards, episode_figures, grooming_counts, left_out_counts
 from dvk.pipelines.train.live import TrainingView
+from dvk.pipelines.train.replay import Replay, episodes_of
 from dvk.pipelines.train.state import TrainState
 from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.pipelines.train.validate import validate
@@ -84,9 +85,7 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
     ):
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
-        config = writers.with_rollout_place(
-            request.start, changed(config, {"rollout.repair_attempts": 0}), processes.size
-        )
+        config = writers.with_rollout_place(request.start, config, processes.size)
         writers.serving.check(config, request.start, processes.size)
         config = writers.serving.with_gpus_apart(config)
         state = TrainState.restore(
@@ -116,7 +115,10 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
             writers.renew(writer, state.backbone)
             rate = state.learner.settings.rate
             live.say(f"learning rate {rate:g}, {config.objective.passes} updates a step")
-            training = Training(run, config, processes, state, draw, judging, writer, live, metrics)
+            replay = Replay(run, config.objective.replay, state.step)
+            training = Training(
+                run, config, processes, state, draw, judging, writer, live, metrics, replay
+            )
             training.play(request.steps)
             summary = {
                 "run": str(run.path),
@@ -157,6 +159,7 @@ class Training:
     writer: Backbone
     live: TrainingView
     metrics: Metrics
+    replay: Replay
 
     def play(self, num_steps: int) -> None:
         """Run the remaining steps, with a validation before the first one.
@@ -186,6 +189,14 @@ class Training:
         clock.lap("draw")
         episodes = self.played(subjects, step)
         clock.lap("play")
+        for _ in range(self.config.train.refill):
+            taught = sum(has_signal(episode, self.config) for episode in episodes)
+            missing = self.config.train.tasks_per_step - taught
+            if missing <= 0 or not (others := draw.more(step, missing, subjects)):
+                break
+            clock.lap("draw")
+            subjects, episodes = [*subjects, *others], [*episodes, *self.played(others, step)]
+            clock.lap("play")
         live.stage("trying skills", step)
         tried = self.tried(subjects, episodes, step)
         clock.lap("trials")
@@ -195,6 +206,8 @@ class Training:
             assign(episode, self.config, worths.get(episode.task.id)) for episode in episodes
         ]
         credited = [one.episode for one in assigned]
+        if self.config.credit.step_scale:
+            credited = scaled_together(credited)
         figures = self.learned(credited, step)
         clock.lap("learn")
         self.write_episodes(credited, episodes, step)
@@ -243,8 +256,9 @@ class Training:
     def learned(self, episodes: Sequence[Episode], step: int) -> dict[str, Any]:
         """Make one update, and give the new weights to the writer; figures of the update."""
         made = [row for episode in episodes for row in rows(episode)]
+        earlier = self.replay.rows()
         writers.rest(self.writer)
-        self.make_room(max((len(row.ids) for row in made), default=0))
+        self.make_room(max((len(row.ids) for row in (*made, *earlier)), default=0))
         figures = update(
             self.state.learner,
             made,
@@ -252,7 +266,9 @@ class Training:
             seed=step,
             temperature=self.config.rollout.temperature,
             processes=self.processes,
+            earlier=earlier,
         )
+        self.replay.add(episodes)
         writers.renew(self.writer, self.state.backbone)
         return figures
 
@@ -322,10 +338,9 @@ def check(config: Config) -> None:
         UsageError: names them.
     """
     rollout, advantage = config.rollout, config.credit.advantage
-    if rollout.resample_unparsed or rollout.repair_attempts:
-        name = "resample_unparsed" if rollout.resample_unparsed else "repair_attempts"
+    if rollout.resample_unparsed:
         raise UsageError(
-            f"rollout.{name} draws answers again, and training learns from the first",
+            "rollout.resample_unparsed draws answers again, and training learns from the first",
             "leave it at 0 with dvk train",
         )
     if rollout.temperature <= 0:
@@ -352,7 +367,7 @@ def in_order(episodes: Sequence[Episode], subjects: Sequence[TaskContext]) -> li
 def save_step(run: RunFolder, step: int, episodes: list[Episode]) -> None:
     """A step's episodes, written atomically."""
     run.write_text(
-        f"episodes/step_{step:06d}.jsonl",
+        episodes_of(step),
         "".join(e.model_dump_json(exclude_defaults=True) + "\n" for e in episodes),
     )
 
@@ -371,6 +386,7 @@ class Clock:
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
-        """End a stage."""
+        """End a stage; one that is repeated adds up."""
         now = time.perf_counter()
-        self.laps[f"{name}_s"], self._last = round(now - self._last, 2), now
+        spent = self.laps.get(f"{name}_s", 0.0) + now - self._last
+        self.laps[f"{name}_s"], self._last = round(spent, 2), now

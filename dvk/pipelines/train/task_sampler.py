@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -24,8 +24,10 @@ from dvk.config import Config
 from dvk.device_lock import DeviceLock, of_cpu
 from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
+from dvk.harness.remote.table import PREFIX as TABLE
 from dvk.learn import credit
 from dvk.learn.assign import degenerate
+from dvk.pipelines.train import table_tasks
 from dvk.records import BackendName, Device, Episode, content_hash
 from dvk.taskgen import Generated, Split, generate
 
@@ -51,7 +53,7 @@ class TaskSampler:
         backend: the back end of the candidates.
         device: where they run.
         home: a folder for the text of generated tasks.
-        folder: task files to draw from instead.
+        folder: task files to draw from instead. Without them a judge that is a table gives its tasks.
         validation: task files to validate on; None: generated ones.
         team: the process group; all draw the same tasks.
         num_steps: of the run: nothing is prepared for a step after the last.
@@ -85,8 +87,15 @@ class TaskSampler:
         self._degenerate: set[str] = set()
         self._ahead: tuple[int, _Stream, Future[list[TaskContext | None]]] | None = None
         self._beside, self._lock = ThreadPoolExecutor(1), DeviceLock(of_cpu())
-        self.pool = self._read(folder) if folder is not None else None
+        self.pool: list[TaskContext] | None = None
         self._validation: list[TaskContext] | None = None
+        if folder is not None:
+            self.pool = self._read(folder)
+        elif (judge := config.remote.judge or "").startswith(TABLE):
+            found = table_tasks.read(
+                Path(judge.removeprefix(TABLE)).expanduser(), machine.num_cores()
+            )
+            self.pool, self._validation = found.train, found.validation
         if validation is not None:
             self._validation = self.pool if validation == folder else self._read(validation)
         if memory:
@@ -126,6 +135,20 @@ class TaskSampler:
                 self._beside.submit(lambda: self._share(following.take(self._block), beside=True)),
             )
         return result
+
+    def more(self, step: int, count: int, held: Sequence[TaskContext]) -> list[TaskContext]:
+        """Other tasks for a step, in place of some without signal.
+
+        Args:
+            count: how many; fewer if a folder has no more.
+            held: the step's tasks so far.
+        """
+        known = {subject.task.id for subject in held}
+        if self.pool is not None:
+            left = len({subject.task.id for subject in self.pool} - self._degenerate - known)
+            return self._of_pool(self.pool, min(count, left), known) if left else []
+        stream = self._stream(step, len(held))
+        return [one for one in self._first(stream, count, None) if one.task.id not in known]
 
     def validation(self) -> list[TaskContext]:
         """Tasks whose compositions are never trained on, the same in every run; those frozen for the final measurement are not
@@ -175,14 +198,16 @@ class TaskSampler:
 
     # ------------------------------------------------------------ from a folder
 
-    def _of_pool(self, pool: Sequence[TaskContext], count: int) -> list[TaskContext]:
+    def _of_pool(
+        self, pool: Sequence[TaskContext], count: int, known: Collection[str] = ()
+    ) -> list[TaskContext]:
         if all(subject.task.id in self._degenerate for subject in pool):
             raise DvkError(
                 "every task of the folder is degenerate",
                 "`dvk verify` shows each one's error; give others as --tasks",
             )
         result: dict[str, TaskContext] = {}
-        usable = {subject.task.id for subject in pool} - self._degenerate
+        usable = {subject.task.id for subject in pool} - self._degenerate - set(known)
         while len(result) < min(count, len(usable)):
             through, place = divmod(self._cursor, len(pool))
             self._cursor += 1
@@ -224,12 +249,10 @@ class TaskSampler:
     def _block(self) -> int:
         return math.ceil(self.config.train.tasks_per_step * OVERSAMPLE)
 
-    def _stream(self, step: int) -> _Stream:
-        return _Stream(
-            "train",
-            int(content_hash(str(self.config.seed), "train", str(step)), 16) % 2**48,
-            self.device,
-        )
+    def _stream(self, step: int, refill: int = 0) -> _Stream:
+        """A step's tasks; `refill`: those of the step already played, if it needs others."""
+        key = [str(self.config.seed), "train", str(step), *([f"refill {refill}"] if refill else [])]
+        return _Stream("train", int(content_hash(*key), 16) % 2**48, self.device)
 
     def _first(
         self, stream: _Stream, count: int, prepared: list[TaskContext | None] | None = None
