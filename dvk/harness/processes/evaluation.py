@@ -23,7 +23,7 @@ from dvk.harness.profiling.record import Profile
 from dvk.harness.provenance.own_kernels import KernelProvenance
 from dvk.harness.supervision.runner_client import CandidateFailed, Interfered, RunnerClient
 from dvk.harness.timing.output_aliasing import OutputOverwritten
-from dvk.harness.timing.overhead import corrected_ms, handshake_allowance_ms
+from dvk.harness.timing.overhead import corrected_ms, tolerated_ms
 from dvk.harness.timing.paired_timer import InputChanged, OutOfBoundsWrite, PairedTimer
 from dvk.harness.timing.thread_sampler import ENOUGH_SEEN
 from dvk.harness.transport.link import Gone
@@ -313,9 +313,9 @@ class CandidateEvaluation:
                 width=self.settings.settled,
                 seen=seen,
             )
-        allowed = handshake_allowance_ms(samples.ms["reference"], samples.gaps_ms["reference"])
+        usual, tolerated = samples.gaps_ms["reference"], tolerated_ms(samples.ms["reference"])
         told = {
-            name: corrected_ms(ms, samples.gaps_ms[name], allowed)
+            name: corrected_ms(ms, samples.gaps_ms[name], usual, tolerated)
             for name, ms in samples.ms.items()
         }
         charged = median(told["candidate"]) - median(samples.ms["candidate"])
