@@ -222,7 +222,7 @@ RECIPES: dict[str, Recipe] = {
         ),
         _family(
             "own_convolution",
-            "any other convolution: a matrix product of windows read in place (implicit GEMM), with what follows it",
+            "a convolution with 5 to 32 input channels a group: a matrix product of windows read in place, with what follows it",
             devices=("cuda",),
         ),
         _family(

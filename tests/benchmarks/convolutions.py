@@ -65,16 +65,16 @@ class Shape:
 
 
 SHAPES = (
-    Shape("early", 32, 64, 112, 64),
-    Shape("middle", 32, 128, 56, 128),
-    Shape("late", 32, 512, 14, 512),
-    Shape("early_bf16", 32, 64, 112, 64, dtype="torch.bfloat16"),
-    Shape("late_fp16", 32, 512, 14, 512, dtype="torch.float16"),
     Shape("narrow", 8, 32, 256, 32),
     Shape("narrow_bf16", 8, 32, 256, 32, dtype="torch.bfloat16"),
-    Shape("strided", 32, 64, 112, 128, stride=2),
-    Shape("dilated", 16, 64, 128, 64, dilation=2),
+    Shape("narrow_fp16", 16, 16, 256, 16, dtype="torch.float16"),
+    Shape("wider", 32, 32, 112, 64),
+    Shape("wider_bf16", 32, 32, 112, 64, dtype="torch.bfloat16"),
+    Shape("strided", 64, 16, 256, 64, 5, stride=2),
+    Shape("dilated", 16, 32, 128, 32, dilation=2),
     Shape("large_window", 16, 32, 128, 64, 5),
+    Shape("grouped", 64, 64, 112, 128, groups=4),
+    Shape("deep", 32, 32, 28, 256),
     Shape("wide_pointwise", 32, 256, 56, 64, 1),
     Shape("depthwise", 32, 128, 112, 128, groups=128),
 )

@@ -34,8 +34,8 @@ IMPLICIT_CASES: dict[str, Case] = {
     "implicit_channels_last": Case(
         lambda x, w, b, y: F.hardswish(F.conv2d(x, w, b, 2, 1)) * 0.5 + y,
         lambda: [
-            last(rand(2, 40, 6, 7)),
-            last(rand(24, 40, 3, 3)),
+            last(rand(2, 28, 6, 7)),
+            last(rand(24, 28, 3, 3)),
             rand(24),
             last(rand(2, 24, 3, 4)),
         ],

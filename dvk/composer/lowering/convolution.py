@@ -3,8 +3,9 @@
 A window is the affine view of `windows`, so the prologue of a convolution is read through its bounds, and the epilogue reads the sum once
 per element. Families, each behind a separate recipe: depthwise (one input channel per group, whose few multiplications per output are
 memory bound: a `window` kernel), pointwise (a matmul over channels) and few input channels (a matmul over channels and places). On GPUs a
-fourth covers the others: a matmul whose rows are read through the windows (`implicit`), place by place, with the channels innermost. Its
-input is read from memory as it is, since what every place recomputed would be slower than reading it.
+fourth covers others of up to 32 channels: a matmul whose rows are read through the windows (`implicit`), place by place, with the channels
+innermost. Its input is read from memory as it is, since what every place recomputed would be slower than reading it. Convolutions of more
+channels stay with the library.
 
 fp16 and bf16 are multiplied exactly and summed in float32; float32 is multiplied in TF32 only if the task declares that class. Padding is
 zeros that are multiplied: a non-finite weight gives NaN at an edge, where torch mostly skips the place. On CPUs the drop-in checks the
@@ -38,6 +39,9 @@ PRODUCTS = (matmul.RECIPE, DEPTHWISE, POINTWISE, DIRECT, IMPLICIT, TRANSPOSED, T
 OPERATORS = ("conv1d", "conv2d", "conv3d")
 FEW_CHANNELS = 4
 """Input channels of a group up to which the library's blocked channel layouts are mostly padding."""
+MOST_CHANNELS = 32
+"""Input channels of a group up to which an implicit matmul was faster than the library and a kernel behind it: on an H200 with 32 channels
+1.1 times in TF32 and 1.6 in bf16, but with 64 and more 0.3 to 0.8 times (`tests.benchmarks.convolutions`)."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,6 @@ _rule(
 )
 _rule(
     IMPLICIT,
-    lambda conv: conv.channels > FEW_CHANNELS and not conv.is_depthwise and not conv.is_pointwise,
+    lambda conv: FEW_CHANNELS < conv.channels <= MOST_CHANNELS and not conv.is_pointwise,
     lambda low, conv: {**_product(low, conv), "implicit": True},
 )

@@ -258,7 +258,7 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
 
 
 def _shapes(work: MatmulWork, kind: str) -> list[tuple[int, int, int, int, int]]:
-    """Rows, columns, depth, warps and stages of tiles; a convolution's blocks of k that keep to one place before longer ones."""
+    """Rows, columns, depth, warps and stages of tiles; blocks of a convolution's k, and shorter ones that keep to one place."""
     if not work.channels:
         return [*TILES[kind]]
     pixels_first = work.sizes[1] >= work.sizes[2]
@@ -266,7 +266,7 @@ def _shapes(work: MatmulWork, kind: str) -> list[tuple[int, int, int, int, int]]
     for rows, columns, depth, warps, stages in (*TILES[kind], *TALL[kind]):
         if not pixels_first and (rows, columns, depth, warps, stages) in TALL[kind]:
             rows, columns = columns, rows
-        for length in dict.fromkeys((whole_depth(depth, work.channels), depth)):
+        for length in dict.fromkeys((depth, whole_depth(depth, work.channels))):
             # As many bytes are in flight.
             found.append((rows, columns, length, warps, min(stages * depth // length, 6)))
     return found
