@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if held is not None and not asked.no_again:
         found["again"] = again(run, asked.seeds, held)
         report(run.out, found)
-    if not (asked.quick or asked.no_eval):
+    if asked.eval:
         for suite in (SUITE, HELD_OUT):
             found[f"eval_{suite.parent.name}_{suite.name}"] = evaluated(run, suite)
             report(run.out, found)
@@ -104,7 +104,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=["cpu", "cuda"])
     parser.add_argument("--set", action="append", default=[], help="settings of dvk sft choose")
     parser.add_argument("--no-again", action="store_true", help="do not time winners again")
-    parser.add_argument("--no-eval", action="store_true", help="do not run dvk eval")
+    parser.add_argument(
+        "--eval", action="store_true", help="play what the model writes freely with dvk eval, too"
+    )
     parser.add_argument("--quick", action="store_true")
     found = parser.parse_args(arguments)
     if found.quick:

@@ -22,7 +22,7 @@ def test_tables_become_figures(tmp_path: Path) -> None:
         for one in ("choose.batch_tokens=512", "learning.pack_tokens=256")
         for word in ("--set", one)
     ]
-    asked = [tmp_path / "out", "--quick", "--no-again", "--no-eval", *tables, *settings]
+    asked = [tmp_path / "out", "--quick", "--no-again", *tables, *settings]
     learning.main([str(word) for word in asked])
     found = json.loads((tmp_path / "out" / "figures.json").read_text())
     (told,) = found["seeds"]

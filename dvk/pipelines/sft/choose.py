@@ -112,7 +112,8 @@ def of_tables(request: ChooseRequest) -> tuple[list[MeasuredTask], list[Measured
 def _usable(paths: Sequence[Path], backend: str | None) -> list[MeasuredTask]:
     rows = [row for path in paths for row in read_table(path)]
     rows = [row for row in rows if backend in (None, row.backend)]
-    worded = all_worded(rows, machine.num_cores())
+    asked = all(row.question for row in rows)
+    worded = rows if asked else all_worded(rows, machine.num_cores())
     return [row for row in worded if row.question and len(known_plans(row)) > 1 and row.default]
 
 

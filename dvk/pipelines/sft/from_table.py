@@ -30,7 +30,10 @@ def examples(path: Path, problems: list[Any]) -> Iterator[Example]:
     Args:
         problems: receives the tasks that cannot be captured here, with the reason.
     """
-    for row in all_worded(list(read_table(path)), machine.num_cores()):
+    rows = list(read_table(path))
+    if not all(row.question for row in rows):
+        rows = all_worded(rows, machine.num_cores())
+    for row in rows:
         chosen = worth_imitating(row)
         if not row.question:
             problems.append(f"{row.task.name}: it cannot be captured")
