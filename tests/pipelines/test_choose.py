@@ -40,6 +40,7 @@ def tables(tmp_path: Path) -> tuple[Path, Path]:
     return train, held
 
 
+@pytest.mark.slow
 def test_a_model_learns_to_choose_the_plans_that_pay(
     tables: tuple[Path, Path], tmp_path: Path
 ) -> None:
