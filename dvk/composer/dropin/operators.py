@@ -146,7 +146,7 @@ def traced(
         f"""
     def _dvk_traced(self, *args, **kwargs):
         # torch.compile or torch.export traces this call: it records operators.
-        why = dvk_untraceable(self, {asked!r})
+        why = self._dvk_untraceable({asked!r})
         if not why:
             given = dvk_given({tuple(arguments)!r}, args, kwargs) if kwargs else args
             if given is not None:

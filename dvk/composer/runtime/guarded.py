@@ -18,6 +18,7 @@ from dvk.composer.runtime.guards import (
     dvk_watch,
     dvk_written,
 )
+from dvk.composer.runtime.operators import dvk_constant, dvk_untraceable
 from dvk.composer.runtime.prepared import dvk_prepared
 from dvk.composer.runtime.reasons import dvk_shown, dvk_why
 
@@ -59,6 +60,11 @@ class dvk_guarded(dvk_prepared):
     def dvk_why(self, *args: Any, **kwargs: Any) -> str:
         """What a call with these arguments would run: the kernels, or the original and every reason for it."""
         return dvk_why(self, args, kwargs)
+
+    @dvk_constant
+    def _dvk_untraceable(self, asked: tuple[str, ...]) -> str:
+        # A method: Dynamo takes no module as an argument of a constant function before torch 2.13.
+        return dvk_untraceable(self, asked)
 
     def _dvk_prepare(self) -> bool:
         self.__dict__.setdefault("_dvk_counts", {"kernels": 0})

@@ -209,7 +209,6 @@ def dvk_constant(function: Any) -> Any:
     return function
 
 
-@dvk_constant
 def dvk_untraceable(module: Any, asked: tuple[str, ...]) -> str:
     """Why a traced call of this module runs the original; empty if the module is what its programs were made for."""
     if torch._C._is_tracing():
