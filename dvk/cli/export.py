@@ -11,7 +11,10 @@ import typer
 
 def command(
     run: Annotated[
-        Path, typer.Argument(help="Run folder of a `dvk optimize` that found a winner.")
+        Path,
+        typer.Argument(
+            help="Run folder of a `dvk optimize` that found a winner; with --merged, of a training."
+        ),
     ],
     target: Annotated[
         Path,
@@ -39,6 +42,13 @@ def command(
             help="Compile the kernels now, for native or x86-64-v3 (C++), sm_90 (CUDA) and the like. Repeatable."
         ),
     ] = None,
+    merged: Annotated[
+        bool,
+        typer.Option(
+            "--merged",
+            help="Instead: merge the LoRA adapters of a training run, or of a folder, into whole weights.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for programs.")
     ] = False,
@@ -52,6 +62,12 @@ def command(
       hf       Hugging Face kernels, edition 5: a layer for kernelize, with a build that loads from the folder
       vllm     a plugin of vLLM: the kernels as an implementation of the operator --op
     """
+    if merged:
+        from dvk.pipelines.export.merged import merge
+
+        summary = merge(run, target)
+        print(json.dumps(summary) if as_json else f"wrote whole weights to {summary['target']}")
+        return
     from dvk.pipelines.export import ExportRequest, export
 
     request = ExportRequest(
