@@ -6,7 +6,7 @@ import http.server
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -300,3 +300,14 @@ def test_an_answer_of_a_model_that_always_thinks_begins_with_its_thought(nano_fo
     with pytest.raises(reading.MalformedAnswer):
         reading.code(answers[0].text, complete=False)
     assert all(one.at >= len("<think>\n") for a in answers for one in a.alternatives)
+
+
+def test_released_caches_are_taken_again(make_hf: Callable[..., HfBackbone]) -> None:
+    """An update has the memory of the sampler's caches; later answers are the same."""
+    backbone = make_hf("qwen3", head_dim=16)
+    asked = [Conversation(messages=({"role": "user", "content": text},)) for text in ("x0", "v0")]
+    before = backbone.generate(asked, Sampling(max_tokens=8, seed=1))
+    assert backbone.engine is not None
+    backbone.release()
+    assert backbone.engine is None
+    assert backbone.generate(asked, Sampling(max_tokens=8, seed=1)) == before

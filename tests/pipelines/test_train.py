@@ -11,6 +11,7 @@ import torch
 from dvk import tasks
 from dvk.agents import TaskContext
 from dvk.agents.repair import repair_attempts
+from dvk.agents.writers import engine_advice
 from dvk.backbone import open_backbone
 from dvk.backbone.hf import HfBackbone
 from dvk.backbone.nano import make
@@ -86,6 +87,15 @@ def test_a_server_samples_and_takes_each_step_s_adapter(
     assert row["right"] > 0.5 and row["rows"] > 0 and row["kept"] == 1.0
     assert row["mismatch_token"] < 1e-4 and row["mismatch_ratio"] < 1.001
     assert not (tmp_path / "run" / "rollouts" / "weights").exists()
+
+
+def test_a_large_model_is_told_of_servers() -> None:
+    small = open_backbone("nano", device="cpu")
+    assert isinstance(small, HfBackbone) and engine_advice(small, CONFIG) is None
+    small.model = torch.nn.Linear(10_000, 6_000, device="meta")
+    assert "60 million parameters" in str(engine_advice(small, CONFIG))
+    served = changed(CONFIG, {"served.rollouts": "local"})
+    assert engine_advice(small, served) is None
 
 
 def test_rollouts_that_cannot_be_are_refused(problems: Path, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from dvk.records import Device
 __all__ = [
     "RayBackbone",
     "answers",
+    "engine_advice",
     "opened",
     "opened_for_training",
     "renew",
@@ -48,6 +49,10 @@ __all__ = [
     "with_rollout_place",
     "widened",
 ]
+
+ENGINE_PARAMETERS = 50_000_000
+"""Models up to this size sample with dvk's own engine at little loss. Measured on a CPU, one core, 16 answers at once: vLLM 0.32 for CPUs
+sampled 2.4 times as fast at 12 million parameters, but starts in a minute, where a step of nano takes seconds."""
 
 
 def with_rollout_place(spec: str, config: Config, num_processes: int = 1) -> Config:
@@ -133,6 +138,17 @@ def renew(backbone: Backbone, trained: Trainable) -> None:
     """Send these weights to the writers, unless they share the learner's."""
     if isinstance(backbone, Renewed):
         backbone.renew(trained)
+
+
+def engine_advice(trained: Trainable, config: Config) -> str | None:
+    """Advice to sample on servers, for a model that is too large for dvk's own engine; None where it is not, or they do."""
+    size = sum(parameter.numel() for parameter in trained.model.parameters())
+    if size <= ENGINE_PARAMETERS or config.served.rollouts is not None or config.remote.rollouts:
+        return None
+    return (
+        f"{size / 1e6:.0f} million parameters: dvk's own engine is for models up to {ENGINE_PARAMETERS / 1e6:.0f} million; vLLM "
+        "samples several times as fast, --rollouts local"
+    )
 
 
 def rest(backbone: Backbone) -> None:

@@ -167,6 +167,8 @@ class Training:
         Raises:
             DvkError: a guard stopped the run.
         """
+        if (told := writers.engine_advice(self.state.backbone, self.config)) is not None:
+            self.live.say(told)
         guards = Guards(self.run.read(FILE))
         every = self.config.train.validate_every
         if every and self.processes.broadcast(not self.run.read(FILE)):
