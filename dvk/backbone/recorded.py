@@ -105,9 +105,7 @@ class RecordedBackbone:
         """
         if not conversations:
             return []
-        asked = content_hash(
-            self.name, *(_told(c, "begun") for c in conversations), _told(sampling, "alternatives")
-        )
+        asked = content_hash(self.name, *(_told(c) for c in conversations), _told(sampling))
         with self._lock:
             known = self._known.get(asked)
             call = known.popleft() if known else None
@@ -209,6 +207,12 @@ class RecordedBackbone:
             ) from error
 
 
-def _told(record: Record, later: str) -> str:
-    """As JSON; the field that earlier runs lack is left out if it is empty."""
-    return record.model_dump_json(exclude=None if getattr(record, later) else {later})
+LATER = frozenset({"begun", "stream", "alternatives"})
+"""Fields that earlier runs lack."""
+
+
+def _told(record: Record) -> str:
+    """As JSON, without fields that earlier runs lack and this record leaves as they are by default."""
+    fields = type(record).model_fields
+    usual = {name for name in LATER & set(fields) if getattr(record, name) == fields[name].default}
+    return record.model_dump_json(exclude=usual)

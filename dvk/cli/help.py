@@ -78,6 +78,10 @@ EXAMPLES = {
     "dvk sft filter": ("dvk sft filter --out runs/sft --against my_tasks",),
     "dvk sft diversify": ("dvk sft diversify --out runs/sft",),
     "dvk sft fit": ("dvk sft fit --out runs/sft --from nano --epochs 1",),
+    "dvk sft choose": (
+        "dvk sft choose data/measured/sample.jsonl.gz --out runs/chosen",
+        "dvk sft choose runs/table/table.jsonl.gz --heldout data/measured/heldout-h200.jsonl.gz --out runs/chosen",
+    ),
     "dvk sft export": ("dvk sft export runs/sft my_model",),
     "dvk train": (
         "dvk train --steps 20 --out runs/train",
@@ -110,6 +114,8 @@ EXAMPLES = {
     "dvk skills prune": ("dvk skills prune --dry-run",),
     "dvk skills history": ("dvk skills history softmax_online",),
     "dvk skills verify": ("dvk skills verify --library team.db",),
+    "dvk skills grow": ("dvk skills grow runs/table/table.jsonl.gz --dry-run",),
+    "dvk skills worth": ("dvk skills worth data/measured/heldout-h200.jsonl.gz",),
     "dvk skills restore": ("dvk skills restore my_skill",),
     "dvk convert": (
         "dvk convert problems.parquet my_tasks",

@@ -224,14 +224,8 @@ def test_one_that_transformers_runs_stops_too(
 
 def test_calls_are_known_by_what_runs_of_before_knew_them_by() -> None:
     conversation = Conversation(messages=({"role": "user", "content": "a"},))
-    assert _told(conversation, "begun") == '{"messages":[{"role":"user","content":"a"}],"tools":[]}'
-    assert (
-        _told(WARM, "alternatives")
-        == '{"temperature":1.0,"top_p":1.0,"max_tokens":2048,"stop":[],"seed":1}'
-    )
-    assert _told(conversation.model_copy(update={"begun": (3,)}), "begun") != _told(
-        conversation, "begun"
-    )
-    assert _told(WARM.model_copy(update={"alternatives": True}), "alternatives") != _told(
-        WARM, "alternatives"
-    )
+    assert _told(conversation) == '{"messages":[{"role":"user","content":"a"}],"tools":[]}'
+    assert _told(WARM) == '{"temperature":1.0,"top_p":1.0,"max_tokens":2048,"stop":[],"seed":1}'
+    assert _told(conversation.model_copy(update={"begun": (3,)})) != _told(conversation)
+    assert _told(WARM.model_copy(update={"alternatives": True})) != _told(WARM)
+    assert _told(conversation.model_copy(update={"stream": 0})) != _told(conversation)
