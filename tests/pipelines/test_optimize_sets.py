@@ -124,7 +124,7 @@ def test_one_drop_in_is_confirmed_with_every_set(
     assert [
         (row["inputs"], row["status"], row["speedup"], row["ms"]) for row in summary["shapes"]
     ] == [("x float32[32, 64]", "faster", 2.0, 1.0), ("x float32[8, 64]", "faster", 3.0, 1.0)]
-    assert summary["speedup"] == 2.0 and summary["skills"], "the headline is the first set"
+    assert summary["speedup"] == 2.0, "the headline is the first set"
     module = imported(summary["best"])
     new, old = module.ModelNew(), module.Model()
     with torch.no_grad():
