@@ -33,7 +33,7 @@ def command(
     budget_s: Annotated[
         float | None,
         typer.Option(
-            min=1, help="Seconds of measuring; --resume continues with the tasks that are left."
+            min=1, help="Seconds of measuring; --resume continues with the plans that are left."
         ),
     ] = None,
     backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
@@ -54,7 +54,7 @@ def command(
     """Measure many plans of many tasks, and keep them as a table.
 
     A plan is what the composer can do for a task: recipes, and an algorithm and schedule for each kernel. The table answers for a judge
-    with `--set remote.judge=table:FILE`, so that learning needs no GPU.
+    with `--judge table:FILE`, so that learning needs no GPU.
     """
     from dvk import config as configuration
     from dvk.errors import UsageError
@@ -87,5 +87,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     if found["best"] is not None:
         result.append(
             f"geometric mean over eager: default plan {found['default']:.2f}x, best plan {found['best']:.2f}x"
+        )
+    if found["left"]:
+        result.append(
+            f"the budget ended: {found['left']} tasks are not complete; --resume continues with their plans"
         )
     return [*result, f"table: {found['table']}"]

@@ -31,13 +31,8 @@ def tables(path: Path) -> list[list[MeasuredTask]]:
     Raises:
         UsageError: it is no table, or holds nothing that was timed.
     """
-    try:
-        rows = list(read_table(path))
-    except (OSError, ValueError, EOFError) as error:
-        problem = f"`{path}` is no table of measured plans: {str(error).splitlines()[0]}"
-        raise UsageError(problem, "make one with `dvk measure`") from None
     groups: dict[tuple[str, str], list[MeasuredTask]] = defaultdict(list)
-    for row in with_facts(rows):
+    for row in with_facts(list(read_table(path))):
         if row.default is not None and row.default.verdict.timing is not None:
             groups[row.backend, row.default.verdict.machine].append(row)
     if not groups:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from dvk.errors import UsageError
 from dvk.records.candidate import BackendName, Candidate
 from dvk.records.record import Record
 from dvk.records.skill_block import GraphFacts
@@ -79,6 +81,7 @@ class MeasuredTask(Record):
         None, description="What conditions of skills are about; null in older tables."
     )
     plans: tuple[MeasuredPlan, ...] = Field(description="The composer's default first.")
+    left: int = Field(0, ge=0, description="Plans without a verdict: the budget ended first.")
 
     @property
     def default(self) -> MeasuredPlan | None:
@@ -114,22 +117,45 @@ def read_table(path: Path) -> Iterator[MeasuredTask]:
     """The tasks of a table.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no table.
+        UsageError: it cannot be read, is no table, is damaged or holds no task.
     """
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as stream:
-        for line in stream:
-            if line.strip():
-                yield MeasuredTask.model_validate_json(line)
+    hint, read = "make one with `dvk measure`", 0
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as stream:
+            for line in stream:
+                if line.strip():
+                    yield MeasuredTask.model_validate_json(line)
+                    read += 1
+    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        what = (
+            f"is no table of measured plans after {read} tasks"
+            if read
+            else "is no table of measured plans"
+        )
+        raise UsageError(f"`{path}` {what}: {_reason(error)}", hint) from None
+    except OSError as error:
+        problem = f"cannot read the table `{path}`: {error.strerror or error}"
+        raise UsageError(problem, hint) from None
+    if not read:
+        raise UsageError(f"`{path}` is no table of measured plans: it holds no task", hint)
+
+
+def _reason(error: Exception) -> str:
+    """One line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return f"`{place}`: {first['msg']}" if place else str(first["msg"])
+    return str(error).splitlines()[0]
 
 
 def is_table(path: Path) -> bool:
     """Whether a file is a table; false for one that cannot be read."""
     try:
         next(read_table(path), None)
-    except (OSError, EOFError, ValueError):
+    except UsageError:
         return False
-    return path.stat().st_size > 0
+    return True
 
 
 def write_table(path: Path, rows: Iterable[MeasuredTask]) -> None:

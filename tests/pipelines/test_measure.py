@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ from dvk.config import changed
 from dvk.errors import UsageError
 from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.remote.table import tasks_of
+from dvk.pipelines.grow import tables
 from dvk.pipelines.measure import ROWS, TABLE, MeasureRequest, measure
+from dvk.pipelines.sft.choose import ChooseRequest, choose
 from dvk.records import Candidate, Episode, Interval, Status, Task, Timing, Trace, Turn, Verdict
-from dvk.records.measured import MeasuredTask, measured, read_table, write_table
+from dvk.records.measured import MeasuredTask, is_table, measured, read_table, write_table
 from tests.cli import warm
 from tests.harness.conftest import QUICK
 
@@ -104,11 +108,13 @@ def test_plans_of_a_table_are_timed_again(run: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_measuring_ends_with_its_budget(run: Path, tmp_path: Path) -> None:
     asked = request(tmp_path / "run", tasks=(run.parent / "tasks",), budget_s=0.01)
-    assert measure(asked, QUICK)["tasks"] == 0
-    more = replace(asked, resume=True, budget_s=None)
+    found = measure(asked, QUICK)
+    assert (found["tasks"], found["left"]) == (0, 2)
     manifest = tmp_path / "run" / "run.json"
-    manifest.write_text(manifest.read_text().replace('"done"', '"interrupted"'))
-    assert measure(more, QUICK)["tasks"] == 2
+    assert '"interrupted"' in manifest.read_text()
+    found = measure(replace(asked, resume=True, budget_s=None), QUICK)
+    assert (found["tasks"], found["plans"], found["left"]) == (2, 6, 0)
+    assert '"done"' in manifest.read_text()
 
 
 def test_a_table_answers_for_the_judge_and_does_not_guess(table: Path) -> None:
@@ -140,6 +146,25 @@ def test_a_killed_run_measures_what_is_left(run: Path, tmp_path: Path) -> None:
     assert measure(asked, QUICK)["tasks"] == 2
     before, after = (list(read_table(path / TABLE)) for path in (run, again))
     assert {row.task.name for row in after} == {"two", "three"} and after[0] in before
+
+
+@pytest.mark.slow
+def test_a_resumed_run_measures_the_plans_that_its_budget_left(run: Path, tmp_path: Path) -> None:
+    again = tmp_path / "run"
+    again.mkdir()
+    (again / "run.json").write_text((run / "run.json").read_text().replace("done", "interrupted"))
+    one, other = (MeasuredTask.model_validate_json(x) for x in (run / ROWS).open())
+    part = one.model_copy(update={"plans": one.plans[:2], "left": 1})
+    text = "".join(row.model_dump_json() + "\n" for row in (part, other))
+    (again / ROWS).write_text(text)
+    asked = request(again, tasks=(run.parent / "tasks",), resume=True)
+    found = measure(asked, QUICK)
+    assert (found["tasks"], found["plans"], found["left"]) == (2, 6, 0)
+    rows = {row.task.name: row for row in read_table(again / TABLE)}
+    whole = rows[one.task.name]
+    assert whole.plans[:2] == one.plans[:2] and whole.plans[2].key == one.plans[2].key
+    assert whole.plans[2].verdict != one.plans[2].verdict and rows[other.task.name] == other
+    assert len((again / ROWS).read_text().splitlines()) == 3, "one task was measured"
 
 
 def test_tables_and_runs_are_merged(table: Path, tmp_path: Path) -> None:
@@ -197,12 +222,50 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
     text.write_text("no table")
     with pytest.raises(UsageError, match="is no table"):
         measure(request(tmp_path / "c", merge=(text,)), QUICK)
-    for path, reason in ((text, "is no table"), (tmp_path / "gone", "cannot read the table")):
-        with pytest.raises(UsageError, match=reason):
-            tasks_of(path)
+    with pytest.raises(UsageError, match="no such run or table"):
+        measure(request(tmp_path / "e", merge=(tmp_path / "gone",)), QUICK)
     for command in ("optimize", "verify"):
         files = ["mine.py", "new.py"] if command == "verify" else ["mine.py"]
         (tmp_path / "mine.py").write_text(SOURCE)
         (tmp_path / "new.py").write_text(SOURCE)
         done = warm.dvk(command, *files, "--judge", f"table:{text}", cwd=tmp_path, exits=2)
         assert "judges nothing new" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("missing", "cannot read the table `{path}`: No such file"),
+        ("folder", "cannot read the table `{path}`: Is a directory"),
+        ("empty", "it holds no task"),
+        ("text", "Invalid JSON"),
+        ("other", "`task`: "),
+        ("not gzip", "Not a gzipped file"),
+        ("cut", "ended before"),
+        ("damaged", "`{path}` is no table of measured plans"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_clear_error(
+    table: Path, tmp_path: Path, damage: str, reason: str
+) -> None:
+    path, packed = tmp_path / "bad.jsonl.gz", table.read_bytes()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "missing":
+        damaged = packed[:100] + bytes(20) + packed[120:]
+        lines = {"empty": b"", "text": b"no table\n", "other": b'{"task": 3}\n'}
+        files = {"not gzip": b"no table", "cut": packed[:-30], "damaged": damaged}
+        path.write_bytes(files[damage] if damage in files else gzip.compress(lines[damage]))
+    choice = ChooseRequest(tables=(path,), out=tmp_path / "run")
+    again = MeasureRequest(again=(path,), out=tmp_path / "run", device="cpu", quiet=True)
+    for use in (
+        lambda: list(read_table(path)),
+        lambda: tasks_of(path),
+        lambda: tables(path),
+        lambda: choose(choice, QUICK),
+        lambda: measure(again, QUICK),
+    ):
+        with pytest.raises(UsageError, match=re.escape(reason.format(path=path))) as error:
+            use()
+        assert "\n" not in error.value.message and "`dvk measure`" in error.value.hint
+    assert not is_table(path) and is_table(table) and not (tmp_path / "run").exists()

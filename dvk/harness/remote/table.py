@@ -64,12 +64,10 @@ def tasks_of(path: Path) -> dict[str, dict[str, Verdict]]:
     """
     try:
         changed_ns = path.stat().st_mtime_ns
-        return _indexed(path, changed_ns)
     except OSError as error:
         problem = f"cannot read the table `{path}`: {error.strerror}"
-    except ValueError as error:
-        problem = f"`{path}` is no table of measured plans: {str(error).splitlines()[0]}"
-    raise UsageError(problem, "make one with `dvk measure`")
+        raise UsageError(problem, "make one with `dvk measure`") from None
+    return _indexed(path, changed_ns)
 
 
 @lru_cache(maxsize=4)

@@ -2,7 +2,8 @@
 
     tasks (folders, the generator) → captured → plans that cover what the composer can do → judge → one line a task
 
-All of a task's plans are judged in one visit. A task's line is on disk before the next is counted; a killed run resumes with the others.
+All of a task's plans are judged in one visit. A task's line is on disk before the next is counted; a killed run resumes with the others,
+and one whose budget ended with the plans that have no verdict.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from dvk.pipelines.measure.merging import from_runs
 from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.wording import all_worded, worded, words_of
 from dvk.records import PROTOCOL, BackendName, Candidate, Device, Verdict
-from dvk.records.measured import MeasuredPlan, MeasuredTask, measured, write_table
+from dvk.records.measured import MeasuredPlan, MeasuredTask, measured, plan_key, write_table
 from dvk.runs import RunFolder
 from dvk.search import SearchProblem
 from dvk.search.composer import Planner
@@ -81,33 +82,44 @@ class TaskFile:
     groups: dict[str, str]
     plans: tuple[MeasuredPlan, ...] | None = None
     """Plans to time again; None: new ones."""
+    before: tuple[MeasuredPlan, ...] = ()
+    """Those that this run has judged, before its budget ended."""
 
 
 class OpenTask:
     """A task whose plans are being judged."""
 
     def __init__(
-        self, groups: dict[str, str], subject: TaskContext, asked: list[tuple[str, Candidate]]
+        self,
+        groups: dict[str, str],
+        subject: TaskContext,
+        asked: list[tuple[str, Candidate]],
+        before: Sequence[MeasuredPlan] = (),
     ):
         self.groups, self.subject, self.asked = groups, subject, asked
         self.words = words_of(subject, [(one.recipes, one.schedule) for _, one in asked])
-        self.verdicts: dict[int, Verdict] = {}
+        known = {plan.key: plan for plan in before}
+        keys = [plan_key(one.recipes, one.schedule) for _, one in asked]
+        self.judged = {place: known[key] for place, key in enumerate(keys) if key in known}
 
     @property
-    def ended(self) -> bool:
-        return len(self.verdicts) == len(self.asked)
+    def left(self) -> list[int]:
+        """Places of the plans without a verdict."""
+        return [place for place in range(len(self.asked)) if place not in self.judged]
+
+    def add(self, place: int, verdict: Verdict) -> None:
+        """Keep a plan's verdict."""
+        kind, candidate = self.asked[place]
+        self.judged[place] = measured(candidate, verdict, kind)
 
     @property
     def is_of_use(self) -> bool:
         """Whether the verdicts that there are tell something: of the default and of another plan."""
-        return 0 in self.verdicts and len(self.verdicts) > 1
+        return 0 in self.judged and len(self.judged) > 1
 
     def row(self) -> MeasuredTask:
         """The task with the plans that were judged."""
-        judged = sorted(self.verdicts)
-        found = tuple(
-            measured(self.asked[n][1], self.verdicts[n], self.asked[n][0]) for n in judged
-        )
+        judged = sorted(self.judged)
         texts = [self.words["texts"][n] for n in judged]
         row = MeasuredTask(
             task=self.subject.task.model_copy(update={"path": None}),
@@ -115,7 +127,8 @@ class OpenTask:
             groups=self.groups,
             dvk=dvk.__version__,
             protocol=PROTOCOL,
-            plans=found,
+            plans=tuple(self.judged[n] for n in judged),
+            left=len(self.left),
         )
         return worded(row, {**self.words, "texts": texts})
 
@@ -142,15 +155,34 @@ def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
         config=config,
         resume=request.resume,
     ) as run:
-        rows = [MeasuredTask.model_validate(row) for row in run.read(ROWS)]
-        known = {row.task.name for row in rows}
-        files = [one for one in task_files(request, run, config, device) if one.name not in known]
-        if files:
-            rows += judged(files, request, run, config, device, backend)
-        rows = all_worded(from_runs(request.merge, rows), request.workers or machine.num_cores())
+        files = left_files(request, run, config, device)
+        left = judged(files, request, run, config, device, backend) if files else 0
+        measured_here = rows_of(run).values()
+        rows = all_worded(
+            from_runs(request.merge, measured_here), request.workers or machine.num_cores()
+        )
         write_table(run.path / TABLE, rows)
-        run.finish("done")
-    return summary(run.path / TABLE, rows)
+        run.finish("interrupted" if left else "done")
+    return {**summary(run.path / TABLE, rows), "left": left}
+
+
+def rows_of(run: RunFolder) -> dict[str, MeasuredTask]:
+    """The run's rows by task name; the last of a task counts, since it holds the plans of those before."""
+    rows = [MeasuredTask.model_validate(row) for row in run.read(ROWS)]
+    return {row.task.name: row for row in rows}
+
+
+def left_files(
+    request: MeasureRequest, run: RunFolder, config: Config, device: Device
+) -> list[TaskFile]:
+    """The tasks that have plans without a verdict."""
+    known = rows_of(run)
+    found = []
+    for one in task_files(request, run, config, device):
+        row = known.get(one.name)
+        if row is None or row.left:
+            found.append(replace(one, before=row.plans if row is not None else ()))
+    return found
 
 
 def task_files(
@@ -167,6 +199,7 @@ def task_files(
             raise UsageError(f"no task files in `{suite}`", "give a folder of files with a Model")
         for path in paths:
             yield TaskFile(path.stem, path, {"suite": suite.name})
+    tables = [known_tasks(table) for table in request.again]  # errors before the first file
     folder = run.path / "tasks"
     folder.mkdir(exist_ok=True)
     for made in generate(config.seed + 1, request.generated, device=device):
@@ -175,8 +208,8 @@ def task_files(
             path.write_text(made.source)
         groups = {"level": made.level, "category": made.category, "suite": "generated"}
         yield TaskFile(made.name, path, groups)
-    for table in request.again:
-        for row in known_tasks(table):
+    for rows in tables:
+        for row in rows:
             path = folder / f"{row.task.name}.py"
             path.write_text(row.task.source)
             yield TaskFile(row.task.name, path, row.groups, row.plans)
@@ -189,12 +222,16 @@ def judged(
     config: Config,
     device: Device,
     backend: BackendName,
-) -> list[MeasuredTask]:
-    """Measure the tasks; their rows are in the run's folder as each ends. A task that cannot be measured is left out, with a traceback."""
+) -> int:
+    """Measure the tasks; their rows are in the run's folder as each ends. A task that cannot be measured is left out, with a traceback.
+
+    Returns:
+        How many tasks have plans without a verdict: the budget ended first.
+    """
     workers = request.workers or num_workers(config, device)
     spec = JudgeSpec(contract=default_contract(device))
     open_: list[OpenTask] = []
-    rows: list[MeasuredTask] = []
+    left = len(files)
     queue: JudgeQueue[tuple[OpenTask, int]] = JudgeQueue(workers, config, spec=spec)
     ends = time.monotonic() + (request.budget_s or math.inf)
     ready = Ahead(prepared(files, request, run, config, device, backend), IN_FLIGHT * workers)
@@ -204,21 +241,23 @@ def judged(
             while len(open_) < IN_FLIGHT * workers and (taken := ready.take(wait=not open_)):
                 (opened,) = taken
                 if opened is None:
+                    left -= 1
                     shown.advance(line)
                     continue
                 open_.append(opened)
-                for place, (_, candidate) in enumerate(opened.asked):
-                    queue.submit((opened, place), opened.subject.task, candidate)
+                for place in opened.left:
+                    queue.submit((opened, place), opened.subject.task, opened.asked[place][1])
             for (opened, place), verdict in queue.results(wait=True):
-                opened.verdicts[place] = verdict
-            late = time.monotonic() > ends
-            for opened in [one for one in open_ if one.ended or (late and one.is_of_use)]:
+                opened.add(place, verdict)
+            for opened in [one for one in open_ if not one.left]:
                 open_.remove(opened)
-                row = opened.row()
-                run.append(ROWS, row)
-                rows.append(row)
+                run.append(ROWS, opened.row())
+                left -= 1
                 shown.advance(line)
-    return rows
+        for opened in open_:  # the budget has ended
+            if opened.is_of_use:
+                run.append(ROWS, opened.row())
+    return left
 
 
 def prepared(
@@ -270,7 +309,7 @@ def with_plans(
     )
     try:
         asked = plans(problem, count, config.seed) if one.plans is None else listed(problem, one)
-        return one, OpenTask(one.groups, subject, asked)
+        return one, OpenTask(one.groups, subject, asked, one.before)
     except (DvkError, CannotCompose):
         return one, ""
     except Exception as error:  # noqa: BLE001 - the fence: see dvk.crashes

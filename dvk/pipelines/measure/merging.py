@@ -32,6 +32,8 @@ def from_runs(runs: Sequence[Path], rows: Iterable[MeasuredTask]) -> list[Measur
     for row in rows:
         merged[row.task.id, row.backend] = _joined(merged.get((row.task.id, row.backend)), row)
     for run in runs:
+        if not run.exists():
+            raise UsageError(f"no such run or table: `{run}`", "give a run folder or a table")
         found = list(_table(run)) or list(_played(run))
         if not found:
             raise UsageError(
@@ -47,7 +49,8 @@ def _joined(before: MeasuredTask | None, more: MeasuredTask) -> MeasuredTask:
     if before is None:
         before = more.model_copy(update={"plans": ()})
     plans = {plan.key: plan for plan in more.plans} | {plan.key: plan for plan in before.plans}
-    return before.model_copy(update={"plans": tuple(plans.values())})
+    left = min(before.left, more.left)
+    return before.model_copy(update={"plans": tuple(plans.values()), "left": left})
 
 
 def _table(run: Path) -> Iterator[MeasuredTask]:
@@ -55,10 +58,9 @@ def _table(run: Path) -> Iterator[MeasuredTask]:
     if paths:
         try:
             yield from read_table(paths[0])
-        except (OSError, ValueError) as error:
+        except UsageError:  # a folder's rows may end in a line cut by a kill
             if run.is_file():
-                problem = f"`{run}` is no table: {str(error).splitlines()[0]}"
-                raise UsageError(problem, "make one with `dvk measure`") from None
+                raise
 
 
 def _played(run: Path) -> Iterator[MeasuredTask]:
