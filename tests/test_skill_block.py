@@ -35,6 +35,7 @@ FACTS = GraphFacts(
         ("always", True),
         ("device = cuda, machine = h100", True),
         ("machine = h200 | h100", True),
+        ("machine = H100", True),  # as people write it
         ("has != conv2d", True),
         ("has != softmax", False),
         ("kernels >= 2, calls < 1", True),
@@ -85,6 +86,10 @@ def test_changes_are_written_as_they_are_read(text: str) -> None:
         ("rows = many", "+own_matmul", "no number"),
         ("does > norm", "+own_matmul", "compare it with = or !="),
         ("does = a |", "+own_matmul", "no value of does"),
+        ("does = sofmax", "+own_matmul", "`sofmax` is no value of does; there are pointwise"),
+        ("device = cpu | gpu", "+own_matmul", "no value of device; there are cuda, cpu"),
+        ("family = rows", "+own_matmul", "there are pointwise, row, row_sums, column"),
+        ("regime != host", "+own_matmul", "there are device, end_to_end"),
         ("always, rows > 2", "+own_matmul", "no term"),
         ("always", "own_matmul", "no change; write +RECIPE"),
         ("always", "", "write +RECIPE or -RECIPE"),

@@ -203,7 +203,9 @@ def choose(
     backend: Annotated[
         str | None, typer.Option(help="Learn the rows of one back end: triton, cuda, cpp.")
     ] = None,
-    out: Out = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder (default: runs/sft-choose-TIME).")
+    ] = None,
     resume: Resume = False,
     as_json: Json = False,
     config: Conf = None,

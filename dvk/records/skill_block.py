@@ -40,7 +40,7 @@ TASK_NUMBERS = {
 }
 KERNEL_WORDS = {
     "does": "pointwise, softmax, logsumexp, norm, reduction, product, convolution",
-    "family": "pointwise, row, column, window, scan, product",
+    "family": "pointwise, row, row_sums, column, window, scan, scan_column, product",
 }
 KERNEL_NUMBERS = {
     "row_length": "elements that are reduced together; 1 if none are",
@@ -49,6 +49,12 @@ KERNEL_NUMBERS = {
 }
 WORDS = {**TASK_WORDS, **KERNEL_WORDS}
 NUMBERS = {**TASK_NUMBERS, **KERNEL_NUMBERS}
+CLOSED = {
+    "device": ("cuda", "cpu"),
+    "regime": ("device", "end_to_end"),
+    **{fact: tuple(words.split(", ")) for fact, words in KERNEL_WORDS.items()},
+}
+"""Facts with few values: another one would never hold."""
 OF_KERNELS = {**KERNEL_WORDS, **KERNEL_NUMBERS}
 ALWAYS = "always"
 KERNELS = "kernels"
@@ -232,8 +238,13 @@ def _term(text: str) -> Term:
     if comparison not in ("=", "!="):
         raise BlockError(f"{fact} is a word; compare it with = or !=")
     values = [value.strip() for value in said.split("|")]
+    if fact == "machine":  # its words are lower-case
+        values = [value.lower() for value in values]
     if wrong := [value for value in values if not _WORD.fullmatch(value)]:
         raise BlockError(f"`{wrong[0][:40]}` is no value of {fact}; write {fact} = a | b")
+    if strange := [value for value in values if value not in CLOSED.get(fact, values)]:
+        choices = ", ".join(CLOSED[fact])
+        raise BlockError(f"`{strange[0][:40]}` is no value of {fact}; there are {choices}")
     return Term(fact, comparison, tuple(dict.fromkeys(values)))  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ Adding is all or nothing; importing takes what is valid and reports the rest.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from dvk.errors import DvkError, LibraryError, UsageError
 from dvk.skills.library import Library
 from dvk.skills.results import Added
+from dvk.skills.soundness import unknown_recipes
 
 if TYPE_CHECKING:
     from dvk.records import Skill
@@ -38,8 +39,15 @@ class Imported:
     """Unreadable entries, each as `file:line: why`."""
 
 
-def add(path: Path | None, files: Sequence[Path], replace: bool) -> Added:
-    """Store the skills in Markdown `files`, all or none; LibraryError for a malformed file or a taken name."""
+def add(path: Path | None, files: Sequence[Path], replace: bool, recipes: Collection[str]) -> Added:
+    """Store the skills in Markdown `files`, all or none.
+
+    Args:
+        recipes: the names that a skill may execute.
+
+    Raises:
+        LibraryError: a malformed file, an unknown recipe, or a taken name.
+    """
     from dvk.skills import markdown
 
     skills = [
@@ -49,6 +57,9 @@ def add(path: Path | None, files: Sequence[Path], replace: bool) -> Added:
     for file, name in zip(files, names):
         if names.count(name) > 1:
             raise LibraryError(f"{file}: `{name}` is given twice", "name each skill once")
+    for file, skill in zip(files, skills):
+        if unknown := unknown_recipes(skill, recipes):
+            raise LibraryError(f"{file}: {unknown[0]}", f"choose of {', '.join(sorted(recipes))}")
     with Library.open(path, create=True) as library:
         return library.add_all(skills, taken="replace" if replace else "refuse")
 

@@ -44,14 +44,20 @@ def faults(library: Library, recipes: Collection[str]) -> list[str]:
 def _wrong(skill: Skill, recipes: Collection[str]) -> list[str]:
     from dvk.skills import markdown
 
+    result = unknown_recipes(skill, recipes)
+    try:
+        markdown.parse(markdown.render(skill))
+    except LibraryError as error:
+        result.append(error.message.partition(": ")[2] or error.message)
+    return result
+
+
+def unknown_recipes(skill: Skill, recipes: Collection[str]) -> list[str]:
+    """A sentence for each recipe of a skill that is not among `recipes`."""
     result = []
     if skill.recipe is not None and skill.recipe not in recipes:
         result.append(f"no recipe called {skill.recipe}")
     if skill.block is not None:
         unknown = [name for name in skill.block.do.recipes if name not in recipes]
         result += [f"`do` names no recipe: {name}" for name in unknown]
-    try:
-        markdown.parse(markdown.render(skill))
-    except LibraryError as error:
-        result.append(error.message.partition(": ")[2] or error.message)
     return result

@@ -240,6 +240,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _line(name: str, told: dict[str, Any]) -> str:
+    told = {key: math.nan if value is None else value for key, value in told.items()}
     fast = " | ".join(f"{told['fast'].get(p, math.nan):.1%}" for p in ("1", "1.2", "1.5", "2"))
     lo, hi = told["closed_interval"]
     return (

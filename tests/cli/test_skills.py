@@ -161,6 +161,10 @@ def test_add_is_all_or_nothing_and_refuses_taken_names(
     new.write_text(SKILL.format(name="new").replace("Rescale.", "Another text."))
     assert dvk.ok("add", new, "--replace", "--library", mine) == "replaced new\n"
     dvk.fails("add", tmp_path / "missing.md", "--library", mine)
+    block = "---\nname: new\nwhen: always\ndo: +own_matmull"
+    bad.write_text(SKILL.format(name="new").replace("---\nname: new", block, 1))
+    said = dvk.fails("add", bad, "--replace", "--library", mine)
+    assert f"{bad}: `do` names no recipe: own_matmull" in said and "own_matmul," in said
 
 
 def test_remove(dvk: Dvk, mine: Path) -> None:

@@ -12,7 +12,14 @@ import pytest
 from dvk.config import Config, changed
 from dvk.errors import UsageError
 from dvk.pipelines.sft.choice_figures import Chosen, figures
-from dvk.pipelines.sft.choose import CHOICES, ChooseRequest, choose, known_plans, of_tables
+from dvk.pipelines.sft.choose import (
+    CHOICES,
+    ChooseRequest,
+    choose,
+    known_plans,
+    of_tables,
+    table_lines,
+)
 from dvk.records.measured import read_table, write_table
 from tests.pipelines.made_up_tables import TEXTS, task
 
@@ -69,8 +76,10 @@ def test_a_model_learns_to_choose_the_plans_that_pay(
 def test_held_out_tasks_are_never_learned(tables: tuple[Path, Path], tmp_path: Path) -> None:
     rows, held = of_tables(ChooseRequest(tables=tables, heldout=tables[1:]))
     assert {row.groups["suite"] for row in rows} == {"generated"} and len(held) == 6
-    with pytest.raises(UsageError, match="no task to learn"):
+    with pytest.raises(UsageError, match="no task to learn from: all 6 tasks are held out"):
         of_tables(ChooseRequest(tables=tables[1:]))
+    with pytest.raises(UsageError, match="no task to learn from: no task of cuda has"):
+        of_tables(ChooseRequest(tables=tables, backend="cuda"))
 
 
 def test_figures_count_wrong_and_unknown_plans() -> None:
@@ -83,6 +92,16 @@ def test_figures_count_wrong_and_unknown_plans() -> None:
     assert found["closed"] == pytest.approx(0.5) and found["fast"]["1.2"] == 0.5
     lo, hi = found["closed_interval"]
     assert lo == pytest.approx(0.0) and hi == pytest.approx(1.0)
+
+
+def test_figures_without_a_known_plan_are_shown_as_unknown() -> None:
+    one = task(1, "heldout")
+    known, strange = (figures([(one, Chosen("", plan))]) for plan in (one.plans[0], None))
+    told = {"start": {"heldout": known, "written": strange}}
+    _, _, first, last = table_lines(told)
+    assert last == "| start, written | 1 | - | - | - | - | - | - | - | 1 |"
+    assert first.count("|") == last.count("|")
+    json.dumps(told, allow_nan=False)
 
 
 def test_the_best_fixed_rule_is_one_line_that_many_tasks_know() -> None:

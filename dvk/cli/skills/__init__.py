@@ -162,9 +162,10 @@ def add(
     library: LibraryPath = None,
 ) -> None:
     """Add skills from Markdown files: all of them, or none when one is malformed or exists."""
+    from dvk.composer import RECIPES
     from dvk.skills import exchange
 
-    done = exchange.add(library, files, replace)
+    done = exchange.add(library, files, replace, RECIPES)
     for name in done.added:
         print(f"added {name}")
     for name in done.replaced:

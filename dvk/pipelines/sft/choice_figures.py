@@ -31,7 +31,8 @@ def figures(chosen: Sequence[tuple[MeasuredTask, Chosen]]) -> dict[str, Any]:
     """Scores of choices.
 
     Returns:
-        tasks, unknown (plans that the table does not hold: left out of everything else), right (share), fast (threshold → share of right
+        tasks, unknown (plans that the table does not hold: left out of everything else,
+        which is None without a known plan), right (share), fast (threshold → share of right
         and faster), geomean (a wrong plan counts as eager), default, oracle, fixed (geometric means of the composer's own plan, the
         table's best plan of each task, and the best single change of recipes applied wherever it is known), rule (that change), closed
         (share of ln(oracle / default)) and closed_interval (bootstrap over tasks).
@@ -49,7 +50,7 @@ def figures(chosen: Sequence[tuple[MeasuredTask, Chosen]]) -> dict[str, Any]:
     result: dict[str, Any] = {
         "tasks": len(chosen),
         "unknown": len(chosen) - len(known),
-        "right": float(np.mean([o.correct for o in outcomes])) if known else math.nan,
+        "right": float(np.mean([o.correct for o in outcomes])) if known else None,
         "fast": summary(outcomes)["fast_p"] if known else {},
         "rule": rule,
     }
@@ -59,7 +60,7 @@ def figures(chosen: Sequence[tuple[MeasuredTask, Chosen]]) -> dict[str, Any]:
         ("oracle", oracle),
         ("fixed", fixed),
     ):
-        result[name] = float(np.exp(values.mean())) if len(values) else math.nan
+        result[name] = float(np.exp(values.mean())) if len(values) else None
     result["closed"] = _share((speed - default).sum(), gap.sum())
     drawn = np.random.default_rng(0).integers(0, max(1, len(known)), (DRAWS, len(known)))
     shares = [_share((speed - default)[d].sum(), gap[d].sum()) for d in drawn] if known else [0.0]

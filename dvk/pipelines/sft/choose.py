@@ -75,6 +75,8 @@ def choose(request: ChooseRequest, config: Config) -> dict[str, Any]:
         if run.answered(request, config):
             return dict(run.read("summary.jsonl")[-1])
         rows, held = of_tables(request)
+        say = f"{len(rows)} tasks to learn from, {len(held)} held out; a line at the end of each of {len(STAGES)} stages"
+        print(say, file=sys.stderr, flush=True)
         backbone = model(run, rows, request.start, config)
         course = _Course(run, backbone, rows, held, config)
         told: dict[str, Any] = {"run": str(run.path), "tasks": len(rows), "heldout": len(held)}
@@ -99,11 +101,19 @@ def of_tables(request: ChooseRequest) -> tuple[list[MeasuredTask], list[Measured
     """
     held = _usable(request.heldout, request.backend)
     never = {row.task.id for row in held}
-    rows = [row for row in _usable(request.tables, request.backend) if row.task.id not in never]
-    rows = [row for row in rows if row.groups.get("suite") != "heldout"]
+    usable = _usable(request.tables, request.backend)
+    rows = [
+        row for row in usable if row.task.id not in never and row.groups.get("suite") != "heldout"
+    ]
     if not rows:
+        of = f" of {request.backend}" if request.backend is not None else ""
+        why = (
+            f"all {len(usable)} tasks are held out"
+            if usable
+            else f"no task{of} has a default plan and another one with verdicts"
+        )
         raise UsageError(
-            "the tables hold no task to learn from",
+            f"the tables hold no task to learn from: {why}",
             "measure some of the generator's: `dvk measure --generated 100`",
         )
     return rows, held
@@ -347,6 +357,9 @@ def table_lines(told: dict[str, Any]) -> Iterator[str]:
         for kind in ("training", "heldout", "written"):
             if stage in told and kind in told[stage]:
                 found = told[stage][kind]
+                if not found["fast"]:
+                    yield f"| {stage}, {kind} | {found['tasks']} | {'- | ' * 7}{found['unknown']} |"
+                    continue
                 fast = " | ".join(f"{found['fast'][p]:.1%}" for p in ("1", "1.2", "1.5", "2"))
                 lo, hi = found["closed_interval"]
                 yield (

@@ -114,7 +114,8 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
             rate = state.learner.settings.rate
-            live.say(f"learning rate {rate:g}, {config.objective.passes} updates a step")
+            updates = config.objective.passes * config.objective.mini_batches
+            live.say(f"learning rate {rate:g}, updates a step: {updates}")
             replay = Replay(run, config.objective.replay, state.step)
             training = Training(
                 run, config, processes, state, draw, judging, writer, live, metrics, replay
