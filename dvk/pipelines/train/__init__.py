@@ -113,9 +113,8 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         with state, metrics, live, queue as judging, draw, writing as writer:
             config = writers.widened(config, writer)
             writers.renew(writer, state.backbone)
-            rate = state.learner.settings.rate
             updates = config.objective.passes * config.objective.mini_batches
-            live.say(f"learning rate {rate:g}, updates a step: {updates}")
+            live.say(f"learning rate {state.learner.settings.rate:g}, updates a step: {updates}")
             replay = Replay(run, config.objective.replay, state.step)
             training = Training(
                 run, config, processes, state, draw, judging, writer, live, metrics, replay
