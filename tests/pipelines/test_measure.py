@@ -19,6 +19,7 @@ from dvk.pipelines.measure import ROWS, TABLE, MeasureRequest, measure
 from dvk.pipelines.sft.choose import ChooseRequest, choose
 from dvk.records import Candidate, Episode, Interval, Status, Task, Timing, Trace, Turn, Verdict
 from dvk.records.measured import MeasuredTask, is_table, measured, read_table, write_table
+from dvk.resources import resource
 from tests.cli import warm
 from tests.harness.conftest import QUICK
 
@@ -222,6 +223,9 @@ def test_bad_requests_are_refused(tmp_path: Path) -> None:
     text.write_text("no table")
     with pytest.raises(UsageError, match="is no table"):
         measure(request(tmp_path / "c", merge=(text,)), QUICK)
+    shipped = resource("data", "measured", "heldout-h200.jsonl.gz")
+    with pytest.raises(UsageError, match="holds no plan of cpp\nhint: give --backend triton"):
+        measure(request(tmp_path / "f", again=(shipped,)), QUICK)
     with pytest.raises(UsageError, match="no such run or table"):
         measure(request(tmp_path / "e", merge=(tmp_path / "gone",)), QUICK)
     for command in ("optimize", "verify"):

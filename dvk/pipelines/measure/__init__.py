@@ -155,7 +155,7 @@ def measure(request: MeasureRequest, config: Config) -> dict[str, Any]:
         config=config,
         resume=request.resume,
     ) as run:
-        files = left_files(request, run, config, device)
+        files = left_files(request, run, config, device, backend)
         left = judged(files, request, run, config, device, backend) if files else 0
         measured_here = rows_of(run).values()
         rows = all_worded(
@@ -173,12 +173,12 @@ def rows_of(run: RunFolder) -> dict[str, MeasuredTask]:
 
 
 def left_files(
-    request: MeasureRequest, run: RunFolder, config: Config, device: Device
+    request: MeasureRequest, run: RunFolder, config: Config, device: Device, backend: BackendName
 ) -> list[TaskFile]:
     """The tasks that have plans without a verdict."""
     known = rows_of(run)
     found = []
-    for one in task_files(request, run, config, device):
+    for one in task_files(request, run, config, device, backend):
         row = known.get(one.name)
         if row is None or row.left:
             found.append(replace(one, before=row.plans if row is not None else ()))
@@ -186,12 +186,12 @@ def left_files(
 
 
 def task_files(
-    request: MeasureRequest, run: RunFolder, config: Config, device: Device
+    request: MeasureRequest, run: RunFolder, config: Config, device: Device, backend: BackendName
 ) -> Iterator[TaskFile]:
     """The tasks of the folders, then the generated ones and those of tables, whose files are written to the run.
 
     Raises:
-        UsageError: a folder has none; a table cannot be read.
+        UsageError: a folder has none; a table cannot be read, or has no plan of the back end.
     """
     for suite in request.tasks:
         paths = sorted(path for path in suite.rglob("*.py") if not path.name.startswith("_"))
@@ -199,7 +199,7 @@ def task_files(
             raise UsageError(f"no task files in `{suite}`", "give a folder of files with a Model")
         for path in paths:
             yield TaskFile(path.stem, path, {"suite": suite.name})
-    tables = [known_tasks(table) for table in request.again]  # errors before the first file
+    tables = [of_backend(table, backend) for table in request.again]  # errors before the first file
     folder = run.path / "tasks"
     folder.mkdir(exist_ok=True)
     for made in generate(config.seed + 1, request.generated, device=device):
@@ -213,6 +213,22 @@ def task_files(
             path = folder / f"{row.task.name}.py"
             path.write_text(row.task.source)
             yield TaskFile(row.task.name, path, row.groups, row.plans)
+
+
+def of_backend(table: Path, backend: BackendName) -> list[MeasuredTask]:
+    """The tasks of a table with plans of a back end.
+
+    Raises:
+        UsageError: it cannot be read, or has none.
+    """
+    rows = known_tasks(table)
+    found = [row for row in rows if row.backend == backend]
+    if not found:
+        others = sorted({row.backend for row in rows})
+        raise UsageError(
+            f"`{table}` holds no plan of {backend}", f"give --backend {' or '.join(others)}"
+        )
+    return found
 
 
 def judged(
