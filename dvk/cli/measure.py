@@ -90,6 +90,6 @@ def lines(found: dict[str, Any]) -> list[str]:
         )
     if found["left"]:
         result.append(
-            f"the budget ended: {found['left']} tasks are not complete; --resume continues with their plans"
+            f"tasks left when the budget ended: {found['left']}; --resume continues with their plans"
         )
     return [*result, f"table: {found['table']}"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dvk.cli.measure import lines
 from dvk.config import changed
 from dvk.errors import UsageError
 from dvk.harness import JudgeQueue, JudgeSpec
@@ -111,6 +112,7 @@ def test_measuring_ends_with_its_budget(run: Path, tmp_path: Path) -> None:
     asked = request(tmp_path / "run", tasks=(run.parent / "tasks",), budget_s=0.01)
     found = measure(asked, QUICK)
     assert (found["tasks"], found["left"]) == (0, 2)
+    assert "tasks left when the budget ended: 2; --resume" in "\n".join(lines(found))
     manifest = tmp_path / "run" / "run.json"
     assert '"interrupted"' in manifest.read_text()
     found = measure(replace(asked, resume=True, budget_s=None), QUICK)
