@@ -59,7 +59,8 @@ def grow(
 def worth(table: Table, as_json: Json = False, library: LibraryPath = None) -> None:
     """Show what a table of measured plans says of each skill, and how well evidence chooses among them.
 
-    A gain is the speedup of plans with the skill's change alone over the default plan. Evidence is what `dvk skills grow` put into the library.
+    A gain is the speedup of plans with the skill's change alone over the default plan. Evidence is
+    what `dvk skills grow` put into the library.
     """
     from dvk.config import Config
     from dvk.pipelines.grow import worth as run
