@@ -343,9 +343,10 @@ def _apart(x: torch.Tensor, y: torch.Tensor, epsilon: float, floor: float) -> li
 
 
 def run_source(source: str, name: str = "candidate") -> types.ModuleType:
-    """Execute a file's text as a module; Triton reads the text of its kernels through `linecache`."""
+    """Execute a file's text as a module."""
     module, file = types.ModuleType(name), f"<{name} {next(_numbers)}>"
-    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    if "@triton.jit" in source:  # Triton reads the text of its kernels
+        linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     exec(compile(source, file, "exec"), module.__dict__)
     return module
 
