@@ -280,6 +280,7 @@ def test_a_killed_run_of_moves_goes_on_without_asking_again(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_both_propose_and_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
     write(tmp_path, SELECT, NO_MORE, {"match": "", "answer": fenced(12)})
@@ -352,6 +353,7 @@ def test_a_module_without_a_graph_is_left_to_the_model(tmp_path: Path) -> None:
     assert "no operator graph" in done.stderr and "numpy" in done.stderr
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_a_server_that_refuses_the_key_keeps_what_the_composer_found(tmp_path: Path) -> None:
     write(tmp_path)

@@ -416,6 +416,7 @@ def test_lines_of_pytorch_step_aside_inside_a_compiler() -> None:
     torch.testing.assert_close(got, torch.relu(net.last(torch.tanh(torch.tanh(x) + 2) + 1)))
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 @pytest.mark.parametrize("path", files()[::16], ids=lambda path: path.stem)
 def test_tasks_pass_opcheck_and_compile_in_one_graph(path: Path) -> None:

@@ -404,6 +404,7 @@ def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
         server.wait()
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_a_node_killed_in_mid_run_loses_nothing_and_counts_nothing_twice(
     nodes: Any, config: Config, affine: Task

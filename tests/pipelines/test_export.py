@@ -88,6 +88,7 @@ def test_a_package_passes_its_own_tests(tmp_path: Path) -> None:
         outcome(package)
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_functions_and_further_inputs_pass_their_own_tests(tmp_path: Path) -> None:
     run = proven_run(tmp_path / "function", FUNCTION, entry="gated")

@@ -72,6 +72,7 @@ def test_a_library_is_made_once_and_another_content_is_another(tmp_path):
         imported(file)
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_by_one_flag(tmp_path):
     made = nano.fresh(

@@ -108,6 +108,7 @@ def test_two_processes_train_as_one(taught: str, problems: Path, tmp_path: Path)
     assert any(not torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_two_processes_killed_once_come_to_the_golden_trajectory(tmp_path: Path) -> None:
     home = tmp_path / "home"

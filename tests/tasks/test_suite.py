@@ -111,6 +111,7 @@ def test_no_training_task_has_a_held_out_signature() -> None:
     assert not {e.signature for e in ENTRIES if e.level != "single"} & frozen
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_signatures_are_what_is_captured() -> None:
     """Else `python -m tests.tasks.suite`. All are captured, at their native sizes."""
