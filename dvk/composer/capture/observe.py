@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FunctionType
 from typing import Any
 
@@ -45,6 +45,7 @@ def mode_reads(model: torch.nn.Module) -> Iterator[set[str]]:
         if isinstance(f, FunctionType)
     }
     places = [vars(torch), *spaces.values()]
+    make_tables()
     before = [
         (place, key, name, value)
         for name in MODES
@@ -59,6 +60,17 @@ def mode_reads(model: torch.nn.Module) -> Iterator[set[str]]:
     finally:
         for place, key, _, function in before:
             place[key] = function
+
+
+def make_tables() -> None:
+    """Have Dynamo make its tables of torch's functions. It makes them once, from what torch holds then: a recorder among them would make
+    `torch.is_grad_enabled` unknown to torch.compile for the rest of the process."""
+    with suppress(ImportError, AttributeError):  # private names
+        from torch._dynamo import trace_rules
+        from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+
+        trace_rules.lookup(torch.is_grad_enabled)
+        TorchInGraphFunctionVariable._get_handlers()
 
 
 @contextmanager
