@@ -14,6 +14,7 @@ from tests.pipelines.input_sets import imported
 ALSO = "x=float32[768,512]; y=float32[768,512]"
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # two confirmations at least, of five sets of processes each
 def test_one_drop_in_for_two_sets_of_inputs(tmp_path: Path) -> None:

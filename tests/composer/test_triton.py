@@ -270,6 +270,7 @@ def test_the_text_names_its_operators() -> None:
     assert "# add → max" in program.text(nth(0))
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_every_kind_compiles_for_sm90_with_wide_loads() -> None:
     answers = child("compile")

@@ -52,6 +52,7 @@ def test_every_algorithm(interpreted: dict[str, list[str]], name: str) -> None:
     assert interpreted[f"case:{name}"] == []
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [path.stem for path in shipped()])

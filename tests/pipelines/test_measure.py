@@ -107,6 +107,7 @@ def test_plans_of_a_table_are_timed_again(run: Path, tmp_path: Path) -> None:
     assert row.plans[0].speedup != few.plans[0].speedup and row.task.name == one.task.name
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_measuring_ends_with_its_budget(run: Path, tmp_path: Path) -> None:
     asked = request(tmp_path / "run", tasks=(run.parent / "tasks",), budget_s=0.01)
