@@ -184,7 +184,7 @@ Gap = Callable[[random.Random], float]
 def told_ms(
     inner: Sequence[float], gaps: Sequence[float], usual: Sequence[float], reference_ms: float
 ) -> float:
-    """The median time that a candidate is told to take."""
+    """The median of a candidate's corrected times."""
     tolerated = tolerated_ms([reference_ms] * len(usual))
     return median_interval(corrected_ms(inner, gaps, usual, tolerated))[0]
 

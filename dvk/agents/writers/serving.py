@@ -44,7 +44,7 @@ def check(config: Config, start: str, num_processes: int) -> None:
     if config.served.rollouts == LOCAL and num_processes > 1:
         raise UsageError(
             "--rollouts local is for one process, and this run has several",
-            "start `vllm serve` on GPUs of its own, and give --rollouts URL",
+            "start `vllm serve` on other GPUs, and give --rollouts URL",
         )
 
 

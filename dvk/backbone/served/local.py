@@ -71,7 +71,7 @@ class LocalServer:
         )
         try:
             self._wait()
-        except BaseException:
+        except BaseException:  # Ctrl-C leaves no server
             self.stop()
             raise
 

@@ -30,7 +30,6 @@ from dvk.harness.remote.table import known_tasks
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.learn.spread import spread
 from dvk.pipelines import tracebacks
-from dvk.pipelines.measure.ahead import Ahead
 from dvk.pipelines.measure.merging import from_runs
 from dvk.pipelines.report.counted import WordCount
 from dvk.pipelines.wording import all_worded, worded, words_of
@@ -38,6 +37,7 @@ from dvk.records import PROTOCOL, BackendName, Candidate, Device, Verdict
 from dvk.records.measured import MeasuredPlan, MeasuredTask, measured, plan_key, write_table
 from dvk.runs import RunFolder
 from dvk.search import SearchProblem
+from dvk.search.ahead import prepared_ahead
 from dvk.search.composer import Planner
 from dvk.search.stratified import plans
 from dvk.taskgen import generate
@@ -250,13 +250,14 @@ def judged(
     left = len(files)
     queue: JudgeQueue[tuple[OpenTask, int]] = JudgeQueue(workers, config, spec=spec)
     ends = time.monotonic() + (request.budget_s or math.inf)
-    ready = Ahead(prepared(files, request, run, config, device, backend), IN_FLIGHT * workers)
-    with WordCount("tasks", quiet=request.quiet) as shown, queue, ready:
+    coming = prepared(files, request, run, config, device, backend)
+    with WordCount("tasks", quiet=request.quiet) as shown, queue, prepared_ahead(coming) as ready:
         line = shown.add_task("measure", total=len(files), completed=0)
         while (open_ or not ready.ended) and time.monotonic() < ends:
-            while len(open_) < IN_FLIGHT * workers and (taken := ready.take(wait=not open_)):
-                (opened,) = taken
-                if opened is None:
+            while len(open_) < IN_FLIGHT * workers:
+                if (opened := ready.take(0.0 if open_ else None)) is None:
+                    break
+                if isinstance(opened, str):
                     left -= 1
                     shown.advance(line)
                     continue
@@ -283,8 +284,8 @@ def prepared(
     config: Config,
     device: Device,
     backend: BackendName,
-) -> Iterator[OpenTask | None]:
-    """Tasks captured, with their plans; None for one that cannot be measured here."""
+) -> Iterator[OpenTask | str]:
+    """Tasks captured, with their plans; for one that cannot be measured here its traceback, which may be empty."""
     planned = partial(
         with_plans, count=request.plans, config=config, where=target.of_machine(device)
     )
@@ -293,9 +294,7 @@ def prepared(
     ):
         if isinstance(found, str):
             tracebacks.keep(run, one.name, [found] if found else [])
-            yield None
-        else:
-            yield found
+        yield found
 
 
 def captured(
