@@ -316,8 +316,6 @@ DSL_BY_BACKEND = {"triton": ("own_matmul",)}
 """Back end → recipes that its dialect can express after all; see `not_in_dsl`."""
 IN_TRAINING = ("dead_code", "common_subexpressions")
 """Rewrites that hold for the programs of a training step, too."""
-DECOMPOSING = ("recurrent_cells", "recurrent_sequences", "batch_norm_training")
-"""Recipes that decompose operators, so that other recipes apply to the parts."""
 
 
 def applicable(

@@ -33,6 +33,10 @@ CONSTANTS = {
     "train.validation_tasks": "pipelines.train.task_sampler:VALIDATION_TASKS",
     "remote.retries": "interop.kernelgym.client:RETRIES",
     "serve.kept": "pipelines.serve.desk:KEPT",
+    "choose.sharpness": "pipelines.sft.choose:SHARPNESS",
+    "choose.written": "pipelines.sft.choose:WRITTEN",
+    "choose.entropy": "pipelines.sft.choose:ENTROPY",
+    "choose.answers": "pipelines.sft.choose:ANSWERS",
 }
 """Settings that became constants: where the constant is, inside dvk."""
 
@@ -45,6 +49,9 @@ FIXED = {
     "credit.void": "turns without reward after a turn with reward are always left out",
     "collect.interpret": "Triton programs are executed on a GPU only",
     "fit.compile": "the decoder is compiled if that pays",
+    "served.port": "a local server has a free port",
+    "served.context": "a local server has the model's length; served.arguments can hold --max-model-len",
+    "served.memory_share": "served.arguments can hold --gpu-memory-utilization",
 }
 """Settings whose default is the only behaviour now, and what it is."""
 

@@ -37,20 +37,8 @@ class ServedConfig(Section):
         description="GPUs of the local server, as in CUDA_VISIBLE_DEVICES; null: all but the first, which the learner has, "
         "or the only one.",
     )
-    memory_share: float = Field(
-        0.35,
-        gt=0,
-        lt=1,
-        description="Share of a GPU's memory for a local server that shares it with the learner; it has 0.9 of others.",
-    )
-    port: int = Field(
-        0, ge=0, le=65535, description="Port of the local server on loopback; 0: a free one."
-    )
     start_s: float = Field(
         900.0,
         gt=0,
         description="Longest start of a local server: weights are loaded, graphs captured.",
-    )
-    context: int = Field(
-        0, ge=0, description="Longest sequence of the local server in tokens; 0: the model's own."
     )

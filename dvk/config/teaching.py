@@ -92,22 +92,6 @@ class ChooseConfig(Section):
     )
     rate: float = Field(3e-4, gt=0, description="Peak learning rate of the first two stages.")
     reward_rate: float = Field(1e-4, gt=0, description="Peak learning rate of the last stage.")
-    sharpness: float = Field(
-        0.05,
-        gt=0,
-        description="A plan slower than the best by this log-speed weighs 1/e as much in the fit.",
-    )
-    written: float = Field(
-        0.2,
-        ge=0,
-        description="Weight of writing the weighted plans token by token, beside choosing among those known.",
-    )
-    entropy: float = Field(
-        0.01, ge=0, description="Weight of the choice's entropy, in nats, in the last stage."
-    )
-    answers: int = Field(
-        16, ge=2, description="Most plans of a task in one step; drawn for each pass."
-    )
     batch_tokens: int = Field(16384, ge=64, description="Tokens of a step, padding included.")
     validation: float = Field(
         0.1,
@@ -131,11 +115,7 @@ class DiversityConfig(Section):
             "clustering method", "dvk.learn.diversity.methods:METHODS", also=["none"]
         ),
     )
-    cluster_cap: int = Field(
-        0,
-        ge=0,
-        description="Most rows per cluster; 0 finds the cap that keeps the share cluster_keep.",
-    )
+    cluster_cap: int = Field(0, ge=0, description="Most rows per cluster; 0 finds one.")
     target: int = Field(
         0, ge=0, description="Rows kept; 0 keeps as many as the other limits admit."
     )

@@ -17,7 +17,7 @@ processes/runner         loads a candidate and calls it on lent inputs          
 processes/player         replays a candidate's launch plan (`launch_plans`)
 
 transport                frames, lent tensors and memory between these processes
-toolchain                compilers: NVRTC, extensions, precompiled headers, sanitizers, Triton's stubs
+toolchain                compilers: NVRTC, extensions, precompiled headers, Triton's stubs
 """
 
 from dvk.harness.judge import BASELINES, judge

@@ -10,9 +10,6 @@ from dvk.taskgen.sizes import ONE, Shape, same
 from dvk.taskgen.unary_operators import ACTIVATIONS, NAMED
 from dvk.taskgen.values import Sample, TaskValue, UnfitOperands, deviation, mapped, rms
 
-CHANNEL_RANKS = (4, 5)
-"""Ranks whose second dimension is channels."""
-
 
 def channel_dim(x: TaskValue, channels_first: bool) -> int:
     """The dimension that weights belong to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dvk.taskgen.binary import combine, gated
 from dvk.taskgen.program import TaskProgram
-from dvk.taskgen.sizes import ONE, Shape
+from dvk.taskgen.sizes import ONE
 from dvk.taskgen.values import TaskValue, UnfitOperands
 
 
@@ -73,31 +73,6 @@ def transposed(program: TaskProgram, x: TaskValue) -> TaskValue:
     return program.emit(
         "transpose", (), text, [x], x.sample, shape=tuple(shape), floor=x.floor, view=True
     )
-
-
-def flattened(program: TaskProgram, x: TaskValue) -> TaskValue:
-    """Flatten all dimensions after the first, or after the second."""
-    if x.rank < 3:
-        raise UnfitOperands("flat already")
-    start = program.dice.pick((1, 2)) if x.rank > 3 else 1
-    size = x.shape[start]
-    for dim in x.shape[start + 1 :]:
-        size = size.by(dim)
-    text = program.dice.pick(
-        (
-            f"{{0}}.flatten({start})",
-            f"torch.flatten({{0}}, {start})",
-            f"{{0}}.flatten(start_dim={start})",
-        )
-    )
-    return program.emit(
-        "flatten", (), text, [x], x.sample, shape=(*x.shape[:start], size), floor=x.floor, view=True
-    )
-
-
-def reshaped(program: TaskProgram, x: TaskValue, text: str, shape: Shape) -> TaskValue:
-    """A reshape or permutation given as text by the caller."""
-    return program.emit("reshape", (), text, [x], x.sample, shape=shape, floor=x.floor, view=True)
 
 
 def joined(program: TaskProgram, x: TaskValue, y: TaskValue) -> TaskValue:

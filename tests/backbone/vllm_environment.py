@@ -22,7 +22,7 @@ HOME = Path(os.environ.get("DVK_HOME", "~/.dvk")).expanduser()
 """Read before the tests' own home replaces it: the environment takes minutes and gigabytes."""
 BROKEN = ("torchvision", "torchaudio", "torchcodec")
 """Text models need none of them, and each wants the very build of torch it was made with."""
-OPTIONS = "--dtype float32 --enforce-eager --max-num-seqs 32"
+OPTIONS = "--dtype float32 --enforce-eager --max-num-seqs 32 --max-model-len 512"
 
 
 def vllm_python() -> Path:
@@ -45,7 +45,7 @@ def vllm_python() -> Path:
 def settings(**changes: Any) -> Config:
     """Settings of a run that starts that vLLM."""
     command = f"{vllm_python()} -m vllm.entrypoints.openai.api_server --model"
-    served = {"command": command, "arguments": OPTIONS, "start_s": 240, "context": 512}
+    served = {"command": command, "arguments": OPTIONS, "start_s": 240}
     sections: dict[str, dict[str, Any]] = {
         "backbone": {"lora_rank": 8, "dtype": "float32", "concurrency": 32}
     }

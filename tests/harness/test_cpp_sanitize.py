@@ -12,10 +12,10 @@ import torch
 from dvk.composer import Plan, applicable, compose
 from dvk.composer.capture.export import trace_module
 from dvk.config import Limits
-from dvk.harness.toolchain.cpp_sanitize import report, sanitizer_env
 from dvk.records import Task
 from dvk.sandbox import Death, Message, SandboxSession
 from tests.harness.conftest import FILES
+from tests.harness.cpp_sanitize import report, sanitizer_env
 from tests.tasks.shrink import TASKS, shrink
 
 AFFINE = (FILES / "good" / "cpp_affine.py").read_text()

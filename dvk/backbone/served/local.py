@@ -30,6 +30,8 @@ RESTARTS = 3
 LOG_LINES = 5
 ALONE_SHARE = 0.9
 """Share of a GPU's memory of a server that has it alone; vLLM's default."""
+SHARED_SHARE = 0.35
+"""Share of one that shares it with the learner; `served.arguments` come last and can say otherwise."""
 
 
 class LocalServer:
@@ -43,7 +45,7 @@ class LocalServer:
 
     def __init__(self, model: str, config: Config, log: Path):
         self.model, self.config, self.log = model, config, log
-        self.port = config.served.port or _free_port()
+        self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.num_starts = 0
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -134,10 +136,8 @@ class LocalServer:
             # vLLM takes a few ranks only; the next larger one wastes little.
             allowed = next((r for r in (8, 16, 32, 64, 128, 256, 320, 512) if r >= rank), rank)
             command += ["--enable-lora", "--max-lora-rank", str(allowed), "--max-loras", "2"]
-        if served.context:
-            command += ["--max-model-len", str(served.context)]
         if machine.gpu_names():
-            share = served.memory_share if shares_gpu(self.config) else ALONE_SHARE
+            share = SHARED_SHARE if shares_gpu(self.config) else ALONE_SHARE
             command += ["--gpu-memory-utilization", f"{share:g}"]
         if shares_gpu(self.config):
             command.append("--enable-sleep-mode")

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from dvk import aten
 from dvk.harness.profiling.occupancy import MultiprocessorLimits, occupancy
 from dvk.harness.profiling.record import KernelTime, Profile
 from dvk.harness.profiling.trace import KernelExecution, busy_us, device_limits, launches
@@ -39,12 +40,11 @@ OWN_CODE = "own code"
 
 BOOKKEEPING = frozenset(
     "aten::" + name
-    for name in (
-        "alias as_strided chunk contiguous detach detach_ empty empty_like empty_strided expand expand_as flatten is_nonzero item "
-        "lift_fresh movedim narrow new_empty new_empty_strided numpy_T permute ravel reshape reshape_as resize_ resolve_conj "
-        "resolve_neg result_type select set_ slice split split_with_sizes squeeze swapaxes t to transpose unbind unflatten unfold "
-        "unsqueeze view view_as view_as_real _local_scalar_dense _nested_tensor_from_mask _reshape_alias _reshape_copy _unsafe_view"
-    ).split()
+    for name in aten.of("view", "reshape", "cut")
+    | set(
+        "contiguous empty empty_like empty_strided is_nonzero item new_empty new_empty_strided ravel reshape_as resize_ resolve_conj "
+        "resolve_neg result_type set_ to view_as_real _local_scalar_dense _nested_tensor_from_mask _reshape_alias _reshape_copy".split()
+    )
 )
 """Operators without elementwise work; operators that they call (`clone`, `copy_`) are counted separately."""
 

@@ -50,7 +50,6 @@ LATER_BYTES = 2 << 30
 MOST_BUFFERS = 64
 """Bytes of buffers read after each timed call; of more, a random part per series."""
 
-OnOutput = Callable[[Case, list[torch.Tensor]], None]
 Told = tuple[list[Any], str]
 OnTimed = Callable[[Case, list[torch.Tensor], dict[str, torch.Tensor], "Told | None"], None]
 """Called with the outputs of a timed call, those buffers after it that the reference changes, and its other results."""

@@ -1,1 +1,1 @@
-"""Compilers: NVRTC, extensions, precompiled headers, sanitizers, Triton's stubs."""
+"""Compilers: NVRTC, extensions, precompiled headers, Triton's stubs."""

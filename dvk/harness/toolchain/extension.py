@@ -27,7 +27,6 @@ from pathlib import Path
 from dvk import machine, resources
 from dvk.errors import MachineError
 
-VARIABLES = ("CXX", "PYTORCH_NVCC")
 OPTIMISED = ("", "-O3")
 """Optimisation flags of the precompiled header: g++ takes it only with the same ones."""
 PREPARE_S = 600.0

@@ -12,8 +12,6 @@ from dvk.records import Device, Record, Tier
 State = Literal["pending", "processing", "completed", "failed", "timeout"]
 ENDED = ("completed", "failed", "timeout", "cancelled")
 """Final states of a task; its clients know the last one, too."""
-MAX_CODE = 100_000
-"""Maximal characters of a candidate on KernelGYM's servers; dvk's take what the judge takes."""
 
 
 class JudgeOptions(Record):

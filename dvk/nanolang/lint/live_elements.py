@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from dvk import aten
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import walk_refs, written
 from dvk.nanolang.listing.symbolic import packet
@@ -20,31 +21,27 @@ from dvk.records import Graph, Node
 MOST_ELEMENTS = 1 << 22
 MOST_STEPS = 64
 """Operators that a tensor's elements are followed through."""
-EACH = frozenset(
+EACH = (aten.of("activation") - {"_prelu_kernel", "glu", "prelu"}) | frozenset(
     """
-    add sub rsub mul div neg abs square pow sqrt rsqrt reciprocal exp exp2 expm1 log log1p log2 sin cos erf sigmoid tanh relu relu6 gelu
-    silu elu celu selu mish softplus softshrink hardshrink tanhshrink hardswish hardsigmoid hardtanh leaky_relu log_sigmoid clamp clamp_min
-    clamp_max maximum minimum lerp addcmul addcdiv logaddexp
+    add sub rsub mul div neg abs square pow sqrt rsqrt reciprocal exp exp2 expm1 log log1p log2 sin cos erf softshrink hardshrink tanhshrink
+    clamp clamp_min clamp_max maximum minimum lerp addcmul addcdiv logaddexp
 """.split()
 )
 """Pointwise operators with operands that broadcast."""
-ALL = frozenset(
+CENTRED = aten.of("normalization") | {"std", "var", "softmax", "log_softmax", "cosine_similarity"}
+"""Operators of which a single element may have no effect."""
+ALL = CENTRED | frozenset(
     """
-    sum mean amax amin std var logsumexp softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm linalg_vector_norm
-    mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits kl_div cosine_similarity pairwise_distance
-    matmul linear mm bmm
+    sum mean amax amin logsumexp linalg_vector_norm mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss
+    binary_cross_entropy_with_logits kl_div pairwise_distance matmul linear mm bmm
 """.split()
 )
 """Operators whose results together depend on all elements of their operands."""
-CENTRED = frozenset(
-    "std var softmax log_softmax layer_norm rms_norm batch_norm instance_norm group_norm cosine_similarity".split()
-)
-"""Operators of which a single element may have no effect."""
-WHOLE_VIEWS = frozenset(
-    "view reshape permute transpose t squeeze unsqueeze flatten unflatten contiguous _unsafe_view movedim".split()
-)
-VIEWS = WHOLE_VIEWS | frozenset(
-    "narrow slice select chunk split split_with_sizes unbind getitem expand broadcast_to".split()
+WHOLE_VIEWS = aten.of("reshape") | {"permute", "transpose", "t", "contiguous", "movedim"}
+VIEWS = (
+    WHOLE_VIEWS
+    | aten.of("cut")
+    | {"narrow", "slice", "select", "getitem", "expand", "broadcast_to"}
 )
 
 

@@ -43,6 +43,14 @@ CHOICES = "choices.jsonl"
 """The chosen plan of each task after each stage."""
 EVAL_TOKENS = 32768
 """Tokens of a pass without gradients."""
+SHARPNESS = 0.05
+"""A plan slower than the best by this log-speed weighs 1/e as much in the fit."""
+WRITTEN = 0.2
+"""Weight of writing the weighted plans token by token, beside choosing among those known."""
+ENTROPY = 0.01
+"""Weight of the choice's entropy, in nats, in the last stage."""
+ANSWERS = 16
+"""Most plans of a task in one step; drawn for each pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,16 +260,11 @@ class _Course:
         return round(kept_at or step / per_epoch, 2)
 
     def _loss(self, stage: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-        settings = self.settings
         if stage == "start":
-            return lambda model, batch: choosing.started(model, batch, settings.sharpness)
+            return lambda model, batch: choosing.started(model, batch, SHARPNESS)
         if stage == "reward":
-            return lambda model, batch: choosing.expected(
-                model, batch, settings.entropy, settings.written
-            )
-        return lambda model, batch: choosing.weighted(
-            model, batch, settings.sharpness, settings.written
-        )
+            return lambda model, batch: choosing.expected(model, batch, ENTROPY, WRITTEN)
+        return lambda model, batch: choosing.weighted(model, batch, SHARPNESS, WRITTEN)
 
     def _drawn(self) -> list[ChoiceRow]:
         """The rows of a pass: some of each task's answers, the default and the best among them."""
@@ -270,7 +273,7 @@ class _Course:
             best = max(range(len(row.gains)), key=lambda i: row.gains[i])
             always = sorted({0, best})
             others = [i for i in range(len(row.gains)) if i not in always]
-            more = self.rng.sample(others, min(len(others), self.settings.answers - len(always)))
+            more = self.rng.sample(others, min(len(others), ANSWERS - len(always)))
             result.append(row.kept([*always, *more]))
         return result
 
