@@ -187,3 +187,63 @@ def _raise(what: str) -> Any:
         raise RuntimeError(what)
 
     return raises
+
+
+def test_baselines_are_captured_and_those_that_cannot_be_have_a_reason(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.build("native")
+    monkeypatch.setattr(desk.player, "_captured", lambda call: call)
+    monkeypatch.setitem(players.ARMS, "max-autotune", _raise("it asks the host"))
+    monkeypatch.setitem(players.ARMS, "compile", lambda model, *_: torch.nn.Identity())
+    said = desk.ask("capture", names=["compile", "max-autotune", "graph"])
+    assert list(said["failed"]) == ["max-autotune"]
+    assert "it asks the host" in said["failed"]["max-autotune"]
+    assert set(desk.player._baselines) == {"compile", "graph"}
+    assert desk.player._baselines["graph"] is desk.player.model, "a graph of the module as it is"
+    assert desk.build("other native", 6) == {"built": True}
+    assert not desk.player._baselines, "they belong to their task"
+
+
+def test_every_arm_is_timed_in_its_place(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reference, plan, then baselines, in whatever order they are replayed."""
+    desk.build("native")
+    now = [0.0]
+
+    class Event:
+        def __init__(self, enable_timing: bool):
+            self.at = 0.0
+
+        def record(self) -> None:
+            self.at = now[0]
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, end: Event) -> float:
+            return end.at - self.at
+
+    def takes(ms: float):
+        return lambda: now.__setitem__(0, now[0] + ms)
+
+    made = replay(HEADER + MODULE + "        return x + 1\n", torch.zeros(4, 8))
+    made.load({"weight": torch.ones(64)})
+    graph = type("Graph", (), {"replay": lambda self: takes(2.0)()})()
+    desk.player.replays = {"native": made}
+    desk.player._reference = takes(8.0)
+    desk.player._candidate = GraphedCall(graph, [], [], [])
+    desk.player._baselines, desk.player._beside = {"compile": takes(3.0)}, ["compile"]
+    desk.player.control = [0] * 512
+    facts = type("Facts", (), {"L2_cache_size": 64})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: facts)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *a, device=None, **k: empty(*a, **k))
+    monkeypatch.setattr(desk.player, "copy_out", lambda tensors: None)
+    desk.link.send({"do": "rounds", "sync": True, "buffers": []})
+    assert desk.link.wait() == b"r"
+    for _ in range(4):
+        desk.link.ring(b"p")
+        assert desk.link.wait() == b"d"
+        assert [round(ns / 1e6, 3) for ns in desk.player.control[:3]] == [8.0, 2.0, 3.0]
+    desk.link.ring(b"x")

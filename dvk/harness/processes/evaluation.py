@@ -105,6 +105,7 @@ class CandidateEvaluation:
         profile: bool,
         home: str,
         arms: Mapping[str, RunnerClient],
+        captured: Sequence[str],
         rounds: int,
         limit_s: float,
         settle: Callable[[], None],
@@ -121,6 +122,7 @@ class CandidateEvaluation:
             profile: measure, last, where the time of a call goes.
             home: its process's private folder.
             arms: programs it is timed against, the reference among them; none: it is not timed.
+            captured: baselines that the player replays in the same rounds as its plan.
             rounds: paired calls.
             limit_s: seconds for the rounds.
             settle: ends other processes that the candidate has started.
@@ -153,7 +155,7 @@ class CandidateEvaluation:
                 self.cases.stock(self.timer.rounds_within(limit_s, 1 + len(arms), rounds))
             if plan is None:
                 return self._module_timed(arms, rounds, limit_s, profile)
-            return self._plan_timed(rounds, limit_s, profile)
+            return self._plan_timed(captured, rounds, limit_s, profile)
         except FAILURES as error:
             return self._failed(error)
 
@@ -266,12 +268,15 @@ class CandidateEvaluation:
             found = self._profiled() if profile else {}
         return {**timed, **found, "coverage": self._covered()}
 
-    def _plan_timed(self, rounds: int, limit_s: float, profile: bool) -> Findings:
-        """Time its launches and the reference's, both replayed by the player."""
-        self.runner.ask("prepare")
+    def _plan_timed(
+        self, captured: Sequence[str], rounds: int, limit_s: float, profile: bool
+    ) -> Findings:
+        """Time its launches, the reference's and those of captured baselines, all replayed by the player."""
+        self.runner.ask("prepare", beside=list(captured))
         with self._timing():
-            samples, outputs = self.timer.time_pair(
+            samples, outputs = self.timer.time_replays(
                 self.runner,
+                captured,
                 rounds=rounds,
                 limit_s=limit_s,
                 on_output=self.checks.timed_output,

@@ -1,16 +1,16 @@
 """The process that replays launch plans: trusted code, a separate GPU context, no candidate host code.
 
 It is a runner with recorded plans in place of a module, so the referee checks it like any other. Timed calls are different: without
-untrusted host code, the clock can be the device's. Both arms, the eager reference and the plan, are captured once in CUDA graphs and
-replayed in turn on the same inputs, L2 flushed, between events. Candidate kernels do share this process's device memory, so it holds no
-expected outputs; if one breaks the context, the process is replaced.
+untrusted host code, the clock can be the device's. The eager reference, the plan and requested baselines are captured once in CUDA graphs
+and replayed in turn on the same inputs, L2 flushed, between events. So `torch.compile` is compared by the device's time, too. Candidate
+kernels do share this process's device memory, so it holds no expected outputs; if one breaks the context, the process is replaced.
 
 Boards stay mapped as long as their task: the reference's graph, captured once per task, reads the native one at the address it was captured
 with, whatever other shapes are lent meanwhile.
 
-Orders besides the runner's: plan. Inside `rounds`: p times both arms once and copies the plan's outputs to the board → d; x leaves.
-Switching the GPU between two processes takes longer than all of that, so there is one switch each way. If the GPU's context is broken the
-process reports the exception and ends.
+Orders besides the runner's: plan, capture. Inside `rounds`: p times every arm once and copies the plan's outputs to the board → d; x
+leaves. Switching the GPU between two processes takes longer than all of that, so there is one switch each way. If the GPU's context is
+broken the process reports the exception and ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dvk.harness.launch_plans.plan import NotCapturable, PlanError, decode
 from dvk.harness.launch_plans.replay import OutOfBounds, Replay
 from dvk.harness.processes.failures import failure
 from dvk.harness.processes.runner import Answer, Runner, serve_orders, settle
-from dvk.harness.transport.call_page import END, START
+from dvk.harness.timing.baselines import ARMS
 from dvk.harness.transport.calls import describe, put_buffers
 from dvk.harness.transport.faults import outside
 from dvk.harness.transport.lent_tensors import Board
@@ -62,8 +62,12 @@ class Player(Runner):
         self._native: tuple[Board, list[Any], dict[str, Any]] | None = None
         self._candidate: GraphedCall | None = None
         self._reference: Callable[[], Any] | None = None
-        self._result: Any = None
-        """Memory of the reference's graph, which must not be taken for anything else."""
+        self._baselines: dict[str, Callable[[], Any]] = {}
+        """Captured ones, by name."""
+        self._beside: list[str] = []
+        """Those of them that are timed with the candidate."""
+        self._results: list[Any] = []
+        """Memory of graphs of the reference and the baselines, which must not be taken for anything else."""
         self._damaged = False
         """A kernel wrote into unknown memory."""
 
@@ -71,7 +75,8 @@ class Player(Runner):
         """Start another task with its reference. Nothing of the last one stays, not even memory that is no longer lent."""
         before, self._boards = self._boards, {}
         self._forget()
-        self.variant, self._reference, self._native, self._result = "native", None, None, None
+        self.variant, self._reference, self._native = "native", None, None
+        self._baselines, self._beside, self._results = {}, [], []
         try:
             answer = super().do_build(order)
         finally:
@@ -158,9 +163,28 @@ class Player(Runner):
         )
         return {"profile": profile.model_dump(mode="json")}
 
+    def do_capture(self, order: Answer) -> Answer:
+        """Compile baselines and capture them, on the native inputs; return the reasons of those that cannot be captured."""
+        assert self._native is not None
+        _, args, kwargs = self._native
+        failed: dict[str, str] = {}
+        for name in order["names"]:
+            try:
+                with self._capturing(name):
+                    call = self.model
+                    if name != "graph":
+                        call = ARMS[name](call, args, kwargs, lambda: None, lambda arm: arm)
+                    self._baselines[name] = self._captured(call)
+            except (CandidateError, NotCapturable) as error:
+                failed[name] = str(error)
+            except Exception as error:  # noqa: BLE001 - compilers raise anything
+                failed[name] = text_of(error)[:300]
+        return {"failed": failed}
+
     def do_prepare(self, order: Answer) -> Answer:
-        """Capture both arms, on the native inputs."""
+        """Capture the reference and the plan, on the native inputs."""
         assert self.board is not None
+        self._beside = list(order.get("beside", ()))
         if self.replays:
             replay = self.replays["native"]
             replay.tune(self.board.tensors)
@@ -192,7 +216,7 @@ class Player(Runner):
             ) from None
 
     def rounds(self, sync: bool) -> None:
-        """Time both arms once per round, from graphs, until the leave order; an exception is reported, and ends it."""
+        """Time every arm once per round, from graphs, until the leave order; an exception is reported, and ends it."""
         try:
             self._rounds()
         except Gone:
@@ -216,6 +240,7 @@ class Player(Runner):
 
     def _rounds(self) -> None:
         reference, candidate = self._captured_reference(), self._candidate
+        beside = [self._baselines[name] for name in self._beside]
         assert candidate is not None
         state = self.replays["native"].state()
         changing = [
@@ -246,7 +271,7 @@ class Player(Runner):
                 scratch.view(torch.uint8).fill_(0xFF)
             for value, before in changing:
                 value.copy_(before)
-            arms = [(START, reference), (END, candidate.replay)]
+            arms = list(enumerate((reference, candidate.replay, *beside)))
             random.shuffle(arms)
             for place, arm in arms:
                 self.control[place] = timed(arm)
@@ -255,18 +280,24 @@ class Player(Runner):
 
     def _captured_reference(self) -> Callable[[], Any]:
         if self._reference is None:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.no_grad(), torch.cuda.stream(side):
-                for _ in range(3):
-                    self.model(*self.args, **self.kwargs)
-            torch.cuda.current_stream().wait_stream(side)
-            put_buffers(self.model, self.initial)
-            graph = torch.cuda.CUDAGraph()
-            with torch.no_grad(), torch.cuda.graph(graph):
-                self._result = self.model(*self.args, **self.kwargs)
-            self._reference = graph.replay
+            self._reference = self._captured(self.model)
         return self._reference
+
+    def _captured(self, call: Callable[..., Any]) -> Callable[[], Any]:
+        """Return the replay of a trusted call on the native inputs."""
+        assert self._native is not None
+        _, args, kwargs = self._native
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.no_grad(), torch.cuda.stream(side):
+            for _ in range(3):
+                call(*args, **kwargs)
+        torch.cuda.current_stream().wait_stream(side)
+        put_buffers(self.model, self.initial)
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            self._results.append(call(*args, **kwargs))
+        return graph.replay
 
     def _forget(self) -> None:
         """Free the last plan: its graph, then its kernels."""

@@ -131,6 +131,8 @@ class _Referee:
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         if "runners" in order:
             return self._add_arms(order["runners"])
+        if "capture" in order:
+            return {"captured": self._capture(order["capture"])}
         if "alone" in order:
             with (
                 self._lane(False),
@@ -194,6 +196,16 @@ class _Referee:
         self.arms |= {name: runner for name, runner in peers.items() if name not in failed}
         return failed
 
+    def _capture(self, names: list[str]) -> dict[str, str]:
+        """Let the player capture baselines; return the reasons of those that it cannot."""
+        self.say("prepare")
+        player = self.arms["player"]
+        try:
+            self.timer.load(player, 0)
+            return dict(player.ask("capture", names=names)["failed"])
+        except (CandidateFailed, Interfered, Gone) as error:
+            return dict.fromkeys(names, str(error) or "its process ended")
+
     def _judge(self, order: dict[str, Any]) -> dict[str, Any]:
         plan: dict[str, Any] | None = order.get("plan")
         if plan is not None:
@@ -226,6 +238,7 @@ class _Referee:
                 profile=order["profile"],
                 home=order.get("home", ""),
                 arms={name: arm for name, arm in self.arms.items() if name in order["arms"]},
+                captured=order["captured"],
                 rounds=order["rounds"],
                 limit_s=order["limit_s"],
                 settle=self._settle if plan is None else lambda: None,  # a player starts nothing

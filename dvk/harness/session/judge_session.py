@@ -177,9 +177,7 @@ class JudgeSession(SessionProcesses):
 
     def _plannable(self, candidate: Candidate) -> bool:
         # A replayed graph serves to save host time, which a plan leaves out.
-        whole = self.spec.contract == "auto" and (
-            "CUDAGraph" in candidate.source or bool(self.baselines)
-        )
+        whole = self.spec.contract == "auto" and "CUDAGraph" in candidate.source
         if (
             candidate.line
             or self.spec.contract == "module"
@@ -198,6 +196,8 @@ class JudgeSession(SessionProcesses):
         ):  # it takes seconds to start, and so does the process that recorders are forked from
             self._add_arms(["player"], deadline)
             self._fresh = True
+        if self.spec.contract == "auto" and self.tier != "smoke" and self._uncaptured(deadline):
+            return None  # its host code is timed against theirs
         with self._referee.time_stage("record"):
             result = recording.launch_plan(
                 candidate, self.task, self._recorded or {}, self._limits, self.config
@@ -221,6 +221,23 @@ class JudgeSession(SessionProcesses):
         if recording.reference_is_uncaptured(played):
             self._recorded = None
         return None
+
+    def _uncaptured(self, deadline: float | None) -> bool:
+        """Let the player capture the baselines that it lacks; return whether one cannot be captured."""
+        if (player := self._arms.get("player")) is None:
+            return False
+        if player is not self._captured_by:
+            self._captured_by, self._captured = player, {}
+        if missing := [name for name in self.baselines if name not in self._captured]:
+            self._referee.send({"capture": missing})
+            answer = self._referee.wait(
+                "captured", len(missing) * self.config.limits.wall_s, deadline
+            )
+            if not isinstance(answer, Message):
+                raise RefereeDied(f"while it captured {', '.join(missing)}", answer)
+            failed = answer.value["captured"]
+            self._captured |= {name: failed.get(name) for name in missing}
+        return any(self._captured[name] is not None for name in self.baselines)
 
     def _played(
         self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None
@@ -280,6 +297,7 @@ class JudgeSession(SessionProcesses):
             "tier": self.tier,
             "untimed": self._untimed(candidate),
             "arms": [name for name in arms if name in self._arms],
+            "captured": [name for name in arms if name in self._captured],
             "one_case": one_case,
             "require_kernels": self.spec.require_kernels and not candidate.line,
             "deprived": deprived,

@@ -28,8 +28,8 @@ class JudgeSpec(Record):
     """Reject candidates that leave the computation to PyTorch's operators."""
     contract: Contract = "module"
     """`plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error if that is impossible), `module` runs
-    its host code, `auto` replays if possible, except for claims, which measure what users run, and with baselines: torch.compile's host
-    code counts."""
+    its host code, `auto` replays if possible, except for claims, which measure what users run. A replayed candidate is compared with
+    baselines by the device's time alone: they are replayed, too."""
     profile: bool | Literal["times"] = False
     """Also measure where the time of an ok candidate's call goes; `times`: without counters (ncu), which take ten seconds."""
 

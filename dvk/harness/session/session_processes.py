@@ -66,6 +66,9 @@ class SessionProcesses:
         """Their variables, which depend on the candidate."""
         self._fresh = False
         """Whether the player has not been used yet."""
+        self._captured: dict[str, str | None] = {}
+        """Baselines that the player was asked to capture, with the reason if it cannot."""
+        self._captured_by: SandboxSession | None = None
         self._left_out: dict[str, str] = {}
         self._alone_ms: float | None = None
         self._longer = 1
@@ -95,7 +98,7 @@ class SessionProcesses:
             False,
             self._limits.encloses(task.device),
         )
-        self._left_out, self._alone_ms = {}, None
+        self._left_out, self._captured, self._alone_ms = {}, {}, None
 
     def _start(self, deadline: float | None) -> None:
         if self._open or self.broken is not None:

@@ -193,12 +193,12 @@ class RunnerClient(RunnerOrders):
             raise Interfered("it wrote to the judge's line")
         return constants, text
 
-    def time_pair(self) -> tuple[float, float, list[torch.Tensor]]:
-        """Make a player's timed call of both arms: return milliseconds of reference and plan, and the plan's outputs."""
+    def time_replays(self, num_arms: int) -> tuple[list[float], list[torch.Tensor]]:
+        """Have a player replay all its arms once: return milliseconds of reference, plan and baselines, and the plan's outputs."""
         board = self._blank()
         self.link.ring(b"p")
         self._expect(b"d")
-        return self._control[START] / 1e6, self._control[END] / 1e6, board.tensors
+        return [self._control[place] / 1e6 for place in range(num_arms)], board.tensors
 
     def _take(self, sample: process_memory.Sample, sizes: list[int]) -> list[torch.Tensor]:
         addresses = [self._control[FIRST + i] for i in range(len(sizes))]

@@ -367,15 +367,26 @@ class PairedTimer:
         if flush:  # warm rounds are known by their number anyway, and not timed
             self._flush()
 
-    def time_pair(
-        self, player: RunnerClient, *, rounds: int, limit_s: float, on_output: OnTimed, width: float
+    def time_replays(
+        self,
+        player: RunnerClient,
+        captured: Sequence[str],
+        *,
+        rounds: int,
+        limit_s: float,
+        on_output: OnTimed,
+        width: float,
     ) -> tuple[Samples, Outputs]:
-        """Measure a launch plan against the reference, as `measure`, both replayed from CUDA graphs by the player.
+        """Measure a launch plan against the reference, as `measure`, all replayed from CUDA graphs by the player.
+
+        Args:
+            captured: baselines that the player has captured, and replays in each round.
 
         Returns:
             The samples, and outputs not yet passed to `on_output`: others need not wait for their comparison.
         """
-        samples = Samples({"reference": [], "candidate": []}, {})
+        arms = ("reference", "candidate", *captured)
+        samples = Samples({name: [] for name in arms}, {})
         later: Outputs = []
         room = LATER_BYTES
         kept = self._kept()
@@ -392,10 +403,10 @@ class PairedTimer:
                 break
             case = self.cases.fresh(number)
             self.board.put(case.inputs)
-            reference_ms, candidate_ms, leaves = player.time_pair()
+            times, leaves = player.time_replays(len(arms))
             if done >= 0:
-                samples.ms["reference"].append(max(reference_ms, 1e-6))
-                samples.ms["candidate"].append(max(candidate_ms, 1e-6))
+                for name, ms in zip(arms, times, strict=True):
+                    samples.ms[name].append(max(ms, 1e-6))
             size, after = sum(leaf.nbytes for leaf in leaves), len(leaves) - len(kept)
             keep = size <= room
             if keep:

@@ -161,7 +161,7 @@ def _timed_again(
         run.append(AGAIN, row)
         again[row["task"], row["sample"]] = row["verdict"]
         tracebacks.keep(run, row["task"], [row["verdict"].traceback])
-    for row in judge_lines(episodes, run.read(LINES), *asked):
+    for row in judge_lines(episodes, run.read(LINES), again, *asked):
         run.append(LINES, row)
     return again
 

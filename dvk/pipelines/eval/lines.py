@@ -1,4 +1,8 @@
-"""PyTorch's own lines in an evaluation: each requested baseline as a candidate, judged and timed once a task."""
+"""PyTorch's own lines in an evaluation: each requested baseline as a candidate, judged and timed once a task.
+
+A winner that is timed by the device alone is timed beside its baselines; those are not judged again, since figures from end to end could
+not be compared with its own.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,14 @@ from dvk.composer.dropin.lines import OF_BASELINE, candidate, cannot
 from dvk.config import Config
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EvalRequest
-from dvk.records import Candidate, Episode, Task
+from dvk.pipelines.eval.rows import timed_beside
+from dvk.records import Candidate, Episode, Task, Verdict
 
 
 def judge_lines(
     episodes: Sequence[Episode],
     known: Sequence[Mapping[str, Any]],
+    again: Mapping[tuple[str, int], Verdict],
     request: EvalRequest,
     config: Config,
     progress: Progress,
@@ -25,14 +31,16 @@ def judge_lines(
 
     Args:
         known: rows of an earlier run.
+        again: second verdicts by (task, sample).
         workers: candidates in flight.
     """
     there = {(row["task"], row["line"]) for row in known}
     places: list[tuple[str, str]] = []
     jobs: list[tuple[Task, Candidate]] = []
     for task in {episode.task.name: episode.task for episode in episodes}.values():
+        seconds = [timed_beside(v) for (named, _), v in again.items() if named == task.name]
         for name in request.baselines:
-            if (task.name, name) in there:
+            if (task.name, name) in there or seconds and all(name in one for one in seconds):
                 continue
             if (why := cannot(task, name)) is not None:
                 yield {"task": task.name, "line": name, "error": why}

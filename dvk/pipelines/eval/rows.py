@@ -265,12 +265,29 @@ def rows_for(
     return sorted(rows, key=lambda row: (row.task, row.sample))
 
 
+def timed_beside(verdict: Verdict) -> dict[str, EvalMeasurement]:
+    """The baselines that were timed beside a winner by the device alone, over eager; none otherwise."""
+    timing = verdict.timing
+    if timing is None or timing.regime != "device":
+        return {}
+    return {
+        name: EvalMeasurement(
+            correct=True,
+            speedup=timing.reference_ms / ms,
+            candidate_ms=ms,
+            reference_ms=timing.reference_ms,
+            regime=timing.regime,
+        )
+        for name, ms in timing.baselines_ms.items()
+    }
+
+
 def _with_lines(
     row: EvalRow, again: Mapping[tuple[str, int], Verdict], lines: Sequence[Mapping[str, Any]]
 ) -> EvalRow:
     """The row with PyTorch's own lines, and the reasons for baselines without a figure."""
     second = again.get((row.task, row.sample))
-    found: dict[str, EvalMeasurement] = {}
+    found = timed_beside(second) if second is not None else {}
     why: dict[str, str] = dict(second.baselines_left_out) if second is not None else {}
     for one in lines:
         verdict = Verdict.model_validate(one["verdict"]) if one.get("verdict") else None
