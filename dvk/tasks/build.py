@@ -129,7 +129,7 @@ def build(task: Task, seed: int = 0) -> BuiltTask:
     for place in [True, False] if on_device else [False]:
         try:
             model = _construct(constructor, task, module, seed, place)
-        except TaskError:
+        except (TaskError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             if place:

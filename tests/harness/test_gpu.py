@@ -65,6 +65,18 @@ def test_a_reference_that_reads_a_number_from_the_host_is_timed_from_end_to_end(
     assert all(v.timing is not None and v.timing.regime == "end_to_end" for v in verdicts)
 
 
+def test_baselines_are_timed_by_the_device_beside_a_plan(quick):
+    """A kernel of microseconds is not compared with torch.compile through two processes' handshakes."""
+    task, given = gpu_task("affine"), [candidate("good/triton_affine")]
+    (found,) = judge(
+        task, given, config=quick, tier="search", contract="auto", baselines=("compile", "graph")
+    )
+    timing = found.timing
+    assert timing is not None and timing.regime == "device", found.error
+    assert set(timing.baselines) == {"compile", "graph"} and not found.baselines_left_out
+    assert 0.5 < timing.reference_ms / timing.baselines_ms["graph"] < 2, "eager's own kernels"
+
+
 def test_a_broken_context_ends_one_candidate_only(quick):
     names = ["good/triton_affine", "evil/triton_out_of_bounds", "good/triton_affine"]
     verdicts = judge(gpu_task("affine"), [candidate(n) for n in names], config=quick)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from dvk.errors import TaskError
 from dvk.records import ShapeVariant, Task
+from dvk.tasks import input_sampler
 from dvk.tasks.build import CandidateError, build, build_candidate, same_weights
 from dvk.tasks.state import generators, restore, seeded, snapshot
 
@@ -304,3 +306,26 @@ def test_a_smaller_shape_does_not_keep_the_whole_draw() -> None:
     )
     (x,), _ = build(task(source)).inputs(0, ShapeVariant(name="batch=1", changes=(("x", 0, 1),)))
     assert x.shape == (1, 8) and x.untyped_storage().nbytes() == x.nbytes
+
+
+def test_a_draw_without_memory_stays_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that once found the GPU full would draw on the CPU from then on: minutes for gigabytes."""
+    drawer = input_sampler.Drawer(
+        task(device="cuda", input_specs=("input=float32[2]",)),
+        ModuleType("t"),
+        torch.nn.ReLU().forward,
+    )
+    drawn = [torch.OutOfMemoryError("CUDA out of memory"), ([torch.ones(2)], {})]
+
+    def draw(self: input_sampler.Drawer, seed: int, variant: object) -> input_sampler.Call:
+        assert self._on_device
+        if isinstance(found := drawn.pop(0), Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(input_sampler.Drawer, "_draw", draw)
+    assert len(drawer.draw(0)[0]) == 1 and drawer._on_device
+    drawn[:] = [torch.OutOfMemoryError("CUDA out of memory")] * 2
+    with pytest.raises(TaskError, match="out of memory"):
+        input_sampler.guarded(drawer, 1)
+    assert drawer._on_device

@@ -171,15 +171,15 @@ class Player(Runner):
         for name in order["names"]:
             try:
                 with self._capturing(name):
-                    call = self.model
+                    call: Callable[..., Any] = self.model
                     if name != "graph":
-                        call = ARMS[name](call, args, kwargs, lambda: None, lambda arm: arm)
+                        call = ARMS[name](self.model, args, kwargs, lambda: None, lambda arm: arm)
                     self._baselines[name] = self._captured(call)
             except (CandidateError, NotCapturable) as error:
                 failed[name] = str(error)
             except Exception as error:  # noqa: BLE001 - compilers raise anything
                 failed[name] = text_of(error)[:300]
-        return {"failed": failed}
+        return {"left_out": failed}
 
     def do_prepare(self, order: Answer) -> Answer:
         """Capture the reference and the plan, on the native inputs."""

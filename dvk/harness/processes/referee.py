@@ -202,7 +202,7 @@ class _Referee:
         player = self.arms["player"]
         try:
             self.timer.load(player, 0)
-            return dict(player.ask("capture", names=names)["failed"])
+            return dict(player.ask("capture", names=names)["left_out"])
         except (CandidateFailed, Interfered, Gone) as error:
             return dict.fromkeys(names, str(error) or "its process ended")
 
