@@ -222,23 +222,6 @@ class JudgeSession(SessionProcesses):
             self._recorded = None
         return None
 
-    def _uncaptured(self, deadline: float | None) -> bool:
-        """Let the player capture the baselines that it lacks; return whether one cannot be captured."""
-        if (player := self._arms.get("player")) is None:
-            return False
-        if player is not self._captured_by:
-            self._captured_by, self._captured = player, {}
-        if missing := [name for name in self.baselines if name not in self._captured]:
-            self._referee.send({"capture": missing})
-            answer = self._referee.wait(
-                "captured", len(missing) * self.config.limits.wall_s, deadline
-            )
-            if not isinstance(answer, Message):
-                raise RefereeDied(f"while it captured {', '.join(missing)}", answer)
-            failed = answer.value["captured"]
-            self._captured |= {name: failed.get(name) for name in missing}
-        return any(self._captured[name] is not None for name in self.baselines)
-
     def _played(
         self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None
     ) -> ProcessFindings | None:

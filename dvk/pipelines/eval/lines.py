@@ -1,6 +1,6 @@
 """PyTorch's own lines in an evaluation: each requested baseline as a candidate, judged and timed once a task.
 
-A winner that is timed by the device alone is timed beside its baselines; those are not judged again, since figures from end to end could
+A winner that is timed by the device alone is timed together with baselines; those are not judged again, since figures from end to end could
 not be compared with its own.
 """
 

@@ -266,7 +266,7 @@ def rows_for(
 
 
 def timed_beside(verdict: Verdict) -> dict[str, EvalMeasurement]:
-    """The baselines that were timed beside a winner by the device alone, over eager; none otherwise."""
+    """The baselines that were timed with a winner by the device alone, over eager; none otherwise."""
     timing = verdict.timing
     if timing is None or timing.regime != "device":
         return {}
