@@ -14,18 +14,18 @@ from pathlib import Path
 @cache
 def _folders() -> tuple[Path, ...]:
     """Folders of CUDA parts, most specific first: site-packages' `nvidia` folder, then toolkits."""
-    found: list[Path] = []
+    folders: list[Path] = []
     spec = importlib.util.find_spec("nvidia")
     for site in spec.submodule_search_locations if spec and spec.submodule_search_locations else ():
-        found += [
+        folders += [
             *sorted(Path(site).glob("cu[0-9]*"), reverse=True),
             Path(site) / "cuda_nvrtc",
             Path(site) / "cuda_runtime",
         ]
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    found += [Path(home) for home in homes if home]
-    found += sorted(Path("/usr/local").glob("cuda-*"), reverse=True)
-    return tuple(dict.fromkeys(path for path in found if path.is_dir()))
+    folders += [Path(home) for home in homes if home]
+    folders += sorted(Path("/usr/local").glob("cuda-*"), reverse=True)
+    return tuple(dict.fromkeys(path for path in folders if path.is_dir()))
 
 
 def _nvrtc_libraries(major: int | None) -> Iterator[Path]:

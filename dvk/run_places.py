@@ -47,15 +47,15 @@ def fresh(command: str, name: str) -> Path:
 
 def newest(command: str, name: str) -> Path | None:
     """Return the latest run of this command and name under `runs/`."""
-    found: list[tuple[str, Path]] = []
+    runs: list[tuple[str, Path]] = []
     for path in Path("runs").glob(f"{_prefix(command, name)}-*"):
         try:
             manifest = read_manifest(path)
         except RunFolderError:  # another run's damaged folder is not reported
             continue
         if manifest is not None and (manifest["command"], manifest["name"]) == (command, name):
-            found.append((manifest["started"], path))
-    return max(found)[1] if found else None
+            runs.append((manifest["started"], path))
+    return max(runs)[1] if runs else None
 
 
 def is_empty(path: Path) -> bool:

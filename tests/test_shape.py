@@ -423,6 +423,7 @@ def test_no_test_imports_from_another_test() -> None:
 
 IDIOM = re.compile(
     r"\b(nobody|whoever|somebody|at hand|(go|goes|gone) on with|manieth|who asks|(is|are|was|were) told)\b"
+    r"|(?<![-|])\banew\b|\bas it lies\b"  # `--anew` is an option's former name
     r"|\bbeside (the|a|an|it|its|this|each|others?|another)\b"
     r"|\b(an?|no) (\w+ )?\w+ of (its|their|his|our) own\b",
     re.IGNORECASE,

@@ -150,10 +150,12 @@ def read(answer: Completion, most: int) -> NamedMoves:
     moves: list[Move] = []
     refused = []
     for item in items[:most]:
-        found = [item.get(key) if isinstance(item, Mapping) else None for key in ("kind", "region")]
+        values = [
+            item.get(key) if isinstance(item, Mapping) else None for key in ("kind", "region")
+        ]
         kind, region = (
             " ".join(word.replace("`", " ").split()) if isinstance(word, str) else ""
-            for word in found
+            for word in values
         )
         move = Move(kind[:MAX_QUOTED], region[:MAX_QUOTED])
         if not (kind and region):

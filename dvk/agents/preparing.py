@@ -152,14 +152,14 @@ def cache_folder(
 def restored(where: Path, path: Path, backend: BackendName) -> TaskContext | None:
     """Cached findings about the file's current content; null if there are none or they are damaged."""
     try:
-        found = json.loads(where.read_text())
-        task = Task.model_validate({**found["task"], "path": str(path.resolve())})
+        stored = json.loads(where.read_text())
+        task = Task.model_validate({**stored["task"], "path": str(path.resolve())})
         captured = (
-            None if found["captured"] is None else CapturedGraph.model_validate(found["captured"])
+            None if stored["captured"] is None else CapturedGraph.model_validate(stored["captured"])
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    cannot = CannotCompose(found.get("cannot", "")) if captured is None else None
+    cannot = CannotCompose(stored.get("cannot", "")) if captured is None else None
     return (
         TaskContext(task, captured, backend, cannot)
         if beside.has_files(packages.base_of(path, task.package), task.beside)

@@ -200,8 +200,8 @@ def start_episode(
         if library is not None
         else []
     )
-    found = [] if isinstance(offered, Crashed) else offered
-    one = EpisodeRunner(position, subject, found, dialect, config, proposer=proposer, step=step)
+    names = [] if isinstance(offered, Crashed) else offered
+    one = EpisodeRunner(position, subject, names, dialect, config, proposer=proposer, step=step)
     if isinstance(offered, Crashed):
         one.on_crash(offered)
     return one

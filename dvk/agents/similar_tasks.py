@@ -86,7 +86,7 @@ def most_similar(
         beside: fallback for siblings that `subjects` lack, by task id.
     """
     own = subjects[task]
-    found: list[str] = []
+    ids: list[str] = []
     for others in (subjects, beside or {}):
         near = {
             other: task_similarity(own, subject)
@@ -95,8 +95,8 @@ def most_similar(
         }
         # Ties are broken by a hash of both, so that not every task has the same siblings.
         ordered = sorted(near, key=lambda other: (-near[other], content_hash(task, other)))
-        found += [other for other in ordered if near[other] >= least and other not in found]
-    return found[:count]
+        ids += [other for other in ordered if near[other] >= least and other not in ids]
+    return ids[:count]
 
 
 def task_similarity(one: TaskContext, other: TaskContext) -> float:

@@ -113,8 +113,8 @@ def _skill(draft: Mapping[str, Any], provenance: Mapping[str, Any]) -> Skill:
         raise MalformedAnswer(
             f"a body of {len(body)} characters, more than twice what was asked for"
         )
-    found = notes.sections(body)
-    if missing := [heading for heading in REQUIRED if heading not in found]:
+    parts = notes.sections(body)
+    if missing := [heading for heading in REQUIRED if heading not in parts]:
         raise MalformedAnswer(f"no section `## {missing[0]}`")
     tags = draft.get("tags") or []
     tags = tags.split(",") if isinstance(tags, str) else tags

@@ -136,7 +136,7 @@ def try_skills(
         }
         for some in (subjects, earlier or {})
     )
-    found: dict[int, Trial] = {}
+    trials: dict[int, Trial] = {}
     doubles: dict[int, KnownSkill] = {}
     taken: list[Proposal] = []
     room: Counter[str] = Counter()
@@ -147,12 +147,12 @@ def try_skills(
         if (double := why_not_new(proposal, library, taken, KNOWN_SIMILARITY)) is not None:
             doubles[position] = double
         elif position in by_table:
-            found[position] = by_table[position]
+            trials[position] = by_table[position]
             taken.append(proposal)
         elif proposal.task not in readable:
-            found[position] = _untried(proposal, "its task cannot be played here")
+            trials[position] = _untried(proposal, "its task cannot be played here")
         elif room[proposal.task] == settings.per_task:
-            found[position] = _untried(
+            trials[position] = _untried(
                 proposal, f"{settings.per_task} of its task are tried already"
             )
         else:
@@ -165,14 +165,14 @@ def try_skills(
             control[0]: list(zip(turns[control], turns[treatment], strict=True))
             for control, treatment in plan
         }
-        found[position] = trial_outcome(proposed[position], pairs, known_tasks, settings, step)
-    _one_a_task(found)
-    worth = {id(trial.proposal): trial.worth for trial in found.values()}
+        trials[position] = trial_outcome(proposed[position], pairs, known_tasks, settings, step)
+    _one_a_task(trials)
+    worth = {id(trial.proposal): trial.worth for trial in trials.values()}
     for position, double in doubles.items():
         # Its evidence was measured under the earlier one's name.
         earned = worth[id(double.earlier)] if double.earlier is not None else 0.0
-        found[position] = _untried(proposed[position], double.why, earned)
-    return [found[position] for position in range(len(proposed))]
+        trials[position] = _untried(proposed[position], double.why, earned)
+    return [trials[position] for position in range(len(proposed))]
 
 
 def _on_table(
@@ -397,8 +397,8 @@ def _answered(
     processes: ProcessGroup,
 ) -> dict[ArmKey, tuple[Turn, ...]]:
     mine = {key: arms[key] for key in processes.shard(list(arms))}
-    found = sample_arms(mine, backbone, config, judging, step) if mine else {}
-    return dict(zip(arms, processes.gather([found[key] for key in mine]), strict=True))
+    samples = sample_arms(mine, backbone, config, judging, step) if mine else {}
+    return dict(zip(arms, processes.gather([samples[key] for key in mine]), strict=True))
 
 
 def _one_a_task(found: dict[int, Trial]) -> None:

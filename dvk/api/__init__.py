@@ -266,15 +266,15 @@ def _task(
             "write the module into a file with get_inputs()",
         )
     written = write(subject, inputs, kwargs or {}, candidate)
-    if (found := differs(written, inputs, kwargs or {}, config.limits)) is None:
+    if (difference := differs(written, inputs, kwargs or {}, config.limits)) is None:
         return written
     if written.how == "source":
-        why = f"another process computes something else from its source: {found}"
+        why = f"another process computes something else from its source: {difference}"
         written = write(subject, inputs, kwargs or {}, candidate, why)
         if differs(written, inputs, kwargs or {}, config.limits) is None:
             return written
     raise TaskError(
-        f"another process computes something else than the module in hand: {found}",
+        f"another process computes something else than the module in hand: {difference}",
         "write the module into a file with get_inputs(), and give that file",
     )
 

@@ -29,13 +29,13 @@ class _Writer(pickle.Pickler):
                 self.tensors.append(value)
             return self._numbers[id(value)]
         if isinstance(value, (type, FunctionType)):
-            found = import_path(value)
-            if found is None:
+            path = import_path(value)
+            if path is None:
                 return self._text.define(value)
-            if found[0] == "types":
-                self._text.bind(found[1], value)
-                return found[1]
-            self._text.needs(found[0])
+            if path[0] == "types":
+                self._text.bind(path[1], value)
+                return path[1]
+            self._text.needs(path[0])
         return None
 
     def reducer_override(self, value: Any) -> Any:

@@ -70,15 +70,15 @@ class Text:
             self._import_module(name, value)
         elif value is None:
             self.definitions.append(f"{name} = None")
-        elif (found := import_path(value)) is not None:
-            self.needs(found[0])
-            first, _, rest = found[1].partition(".")
+        elif (path := import_path(value)) is not None:
+            self.needs(path[0])
+            first, _, rest = path[1].partition(".")
             self.imports.append(
-                f"from {found[0]} import {first}"
+                f"from {path[0]} import {first}"
                 + (f" as {name}" if name != first and not rest else "")
             )
             if rest:
-                self.definitions.append(f"{name} = {found[1]}")
+                self.definitions.append(f"{name} = {path[1]}")
         elif isinstance(value, (type, FunctionType)):
             if (own := self.define(value)) != name:
                 self.definitions.append(f"{name} = {own}")
@@ -150,18 +150,18 @@ class Source:
 
     def reads(self) -> set[str]:
         """Return global names that the text reads."""
-        found: set[str] = set()
+        names: set[str] = set()
         tables = [symtable.symtable(self.text, "<text>", "exec")]
         while tables:
             table = tables.pop()
             top = table.get_type() == "module"
-            found |= {
+            names |= {
                 s.get_name()
                 for s in table.get_symbols()
                 if s.is_referenced() and (top or s.is_global())
             }
             tables += table.get_children()
-        return {name for name in found if not hasattr(builtins, name) or name in self.namespace}
+        return {name for name in names if not hasattr(builtins, name) or name in self.namespace}
 
     def changes(self) -> Iterator[str]:
         """Return statements that set class attributes whose values differ from those in the text.
@@ -290,20 +290,20 @@ def _without_methods(kind: type, own: list[FunctionType]) -> Source:
         *(name for name in linecache.cache if not os.path.isfile(name)),
     ]
     namespace = {**{base.__name__: base for base in kind.__bases__}, **vars(module)}
-    found = []
+    lines = []
     for name in names:
         try:
             file = _File(name, {})
         except NoSource:
             continue
-        found += [
+        lines += [
             (node, file)
             for node in file.tree.body
             if isinstance(node, ast.ClassDef) and node.name == kind.__name__
         ]
-    if own or len({ast.dump(node) for node, _ in found}) != 1 or kind.__qualname__ != kind.__name__:
+    if own or len({ast.dump(node) for node, _ in lines}) != 1 or kind.__qualname__ != kind.__name__:
         raise NoSource(f"class `{kind.__name__}` has no method by which its source could be found")
-    return Source(kind, kind.__name__, found[-1][0], found[-1][1].text, namespace)
+    return Source(kind, kind.__name__, lines[-1][0], lines[-1][1].text, namespace)
 
 
 def _functions(kind: type) -> Iterator[FunctionType]:
@@ -353,13 +353,13 @@ def _written_as(node: ast.Lambda, file: _File, code: CodeType) -> bool:
     """Whether the lambda's code matches the node, as far as it can be decided without its context."""
     text = ast.get_source_segment(file.text, node) or ""
     made = compile(f"({text})", "<text>", "eval", dont_inherit=True).co_consts
-    found = next((one for one in made if isinstance(one, CodeType)), None)
+    inner = next((one for one in made if isinstance(one, CodeType)), None)
     free = set(code.co_freevars)
     return (
-        found is not None
-        and found.co_varnames == code.co_varnames
-        and set(found.co_names) == set(code.co_names) | free
-        and [c for c in found.co_consts if not isinstance(c, CodeType)]
+        inner is not None
+        and inner.co_varnames == code.co_varnames
+        and set(inner.co_names) == set(code.co_names) | free
+        and [c for c in inner.co_consts if not isinstance(c, CodeType)]
         == [c for c in code.co_consts if not isinstance(c, CodeType)]
     )
 

@@ -40,11 +40,11 @@ def files(spec: str) -> Iterator[tuple[str, Path]]:
     folder: Path | None = _folder(spec)
     number = 0
     while folder is not None:
-        found = sorted(path for path in folder.iterdir() if path.is_file())
+        result = sorted(path for path in folder.iterdir() if path.is_file())
         suffixes = (
-            SUFFIXES if any(path.suffix == SUFFIXES[0] for path in found) else (*SUFFIXES, OLD)
+            SUFFIXES if any(path.suffix == SUFFIXES[0] for path in result) else (*SUFFIXES, OLD)
         )
-        yield from ((f"{number}/{path.name}", path) for path in found if path.suffix in suffixes)
+        yield from ((f"{number}/{path.name}", path) for path in result if path.suffix in suffixes)
         base = (
             json.loads((folder / ADAPTER).read_text())[BASE]
             if (folder / ADAPTER).is_file()

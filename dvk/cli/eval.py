@@ -176,8 +176,8 @@ def _check(device: str | None, baseline: list[str]) -> None:
 def _compare(runs: tuple[Path, Path], out: Path | None, as_json: bool) -> None:
     from dvk.pipelines.eval.comparing import compare
 
-    found = compare(*runs, out, tuple(sys.argv))
-    print(json.dumps(found) if as_json else "\n".join(differences(found)))
+    comparison = compare(*runs, out, tuple(sys.argv))
+    print(json.dumps(comparison) if as_json else "\n".join(differences(comparison)))
 
 
 # ---------------------------------------------------------------- for people
@@ -208,31 +208,31 @@ def _shares(summary: dict[str, Any]) -> list[str]:
         return shares(name, table["fast_p"]) + (f"{kept:>8.2f}×" if kept else "")
 
     head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
-    found = [f"{'':<22}{head}  geomean", row("all", summary)]
+    lines = [f"{'':<22}{head}  geomean", row("all", summary)]
     if summary["samples"] > 1:
-        found.append(row("best sample", summary["best_of"]))
-    found += [row(f"over {name}", summary[key]) for key, name in OTHERS.items() if key in summary]
+        lines.append(row("best sample", summary["best_of"]))
+    lines += [row(f"over {name}", summary[key]) for key, name in OTHERS.items() if key in summary]
     if whole := summary.get("portfolio"):
-        found.append(row("portfolio", whole))
-        found += [row(f"portfolio/{OTHERS[n]}", of) for n, of in whole["over"].items()]
-        found += [row(f"{OTHERS[n]} alone", of) for n, of in whole["lines"].items()]
+        lines.append(row("portfolio", whole))
+        lines += [row(f"portfolio/{OTHERS[n]}", of) for n, of in whole["over"].items()]
+        lines += [row(f"{OTHERS[n]} alone", of) for n, of in whole["lines"].items()]
     clean = summary.get("hygiene", {}).get("clean")
     if clean:
-        found.append(row(f"without {summary['hygiene']['num_flagged']} flagged", clean))
+        lines.append(row(f"without {summary['hygiene']['num_flagged']} flagged", clean))
     turns = summary.get("by_turn", {})
     if 1 < len(turns) <= 16:
-        found += ["", "by the first timing of each attempt; above, winners were timed again:"]
-        found += [shares(f"best by turn {turn}", of) for turn, of in turns.items()]
+        lines += ["", "by the first timing of each attempt; above, winners were timed again:"]
+        lines += [shares(f"best by turn {turn}", of) for turn, of in turns.items()]
         if summary.get("cost", {}).get("model_s") is not None:
             alone = summary["per_turn"].items()
-            found += ["", *(shares(f"turn {turn} alone", of) for turn, of in alone)]
+            lines += ["", *(shares(f"turn {turn} alone", of) for turn, of in alone)]
     for dimension, tables in summary["groups"].items():
         if len(tables) > 1:
-            found.append("")
-            found += [
+            lines.append("")
+            lines += [
                 row(f"{dimension} {v} ({one['num_tasks']})", one) for v, one in tables.items()
             ]
-    return found
+    return lines
 
 
 def _notes(summary: dict[str, Any]) -> list[str]:
@@ -244,29 +244,29 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         for t, e in summary["fast_p_interval"].items()
         if e
     )
-    found = ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
+    lines = ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
     if number := summary.get("num_in_train_mode"):
-        found.append(
+        lines.append(
             f"{_many(number)} judged in train mode, which layers of {'it' if number == 1 else 'them'} depend on: "
             "--eval judges for inference"
         )
     if note := mixed(summary):
-        found.append(note)
+        lines.append(note)
     if summary.get("num_claims"):  # absent in finished runs of an older dvk
-        found.append(
+        lines.append(
             f"claims: {summary['num_held']} of {summary['num_claims']} winners are faster than eager beyond doubt"
         )
     flagged = summary.get("hygiene", {}).get("flagged", {})
-    found += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(flagged.items())[:10]]
-    found += [
+    lines += [f"flagged: {name}: {'; '.join(why)}" for name, why in list(flagged.items())[:10]]
+    lines += [
         f"not timed: {OTHERS[name]} of {task}: {why}"
         for name, of in (summary.get("portfolio") or {}).get("not_timed", {}).items()
         for task, why in list(of.items())[:5]
     ]
-    found += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]
+    lines += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]
     if len(summary["failed"]) > 10:
-        found.append(f"and {len(summary['failed']) - 10} more; all are in {summary['run']}")
-    return found + [f"KernelBench's layout: {path}" for path in summary.get("kernelbench", [])]
+        lines.append(f"and {len(summary['failed']) - 10} more; all are in {summary['run']}")
+    return lines + [f"KernelBench's layout: {path}" for path in summary.get("kernelbench", [])]
 
 
 def _told(summary: dict[str, Any]) -> list[str]:

@@ -77,8 +77,8 @@ def command(
         argv=tuple(sys.argv),
         quiet=as_json,
     )
-    found = measure(request, configuration.load(config, settings or []))
-    print(json.dumps(found) if as_json else "\n".join(lines(found)))
+    summary = measure(request, configuration.load(config, settings or []))
+    print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 
 def lines(found: dict[str, Any]) -> list[str]:

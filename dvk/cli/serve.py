@@ -40,7 +40,7 @@ def command(
             help="Refuse candidates that leave any computing to PyTorch's operators.",
         ),
     ] = False,
-    anew: Annotated[
+    no_cache: Annotated[
         bool, typer.Option("--no-cache", "--anew", help="Ignore cached verdicts of this machine.")
     ] = False,
     config: Conf = None,
@@ -65,7 +65,7 @@ def command(
         device=device,  # type: ignore[arg-type]
         token_env=token_env,  # checked above
         open_to_all=no_token,
-        anew=anew,
+        no_cache=no_cache,
         require_kernels=require_kernels,
     )
     serve(request, merged)

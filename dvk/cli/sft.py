@@ -306,12 +306,12 @@ def run(
 
 def lines(told: dict[str, Any]) -> list[str]:
     """Print the figures of each stage for people."""
-    found = []
+    result = []
     for stage, figures in told.items():
         if isinstance(figures, dict):
-            found.append(stage)
-            found += [
+            result.append(stage)
+            result += [
                 f"  {name}: {value:,}" if isinstance(value, int) else f"  {name}: {value}"
                 for name, value in figures.items()
             ]
-    return [*found, f"run: {told['run']}"]
+    return [*result, f"run: {told['run']}"]

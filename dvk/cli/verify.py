@@ -76,7 +76,7 @@ def command(
     profile: Annotated[
         bool, typer.Option("--profile", help="Say where the time of a call goes, too.")
     ] = False,
-    anew: Annotated[
+    no_cache: Annotated[
         bool, typer.Option("--no-cache", "--anew", help="Ignore cached verdicts of this machine.")
     ] = False,
     judge: Annotated[
@@ -141,7 +141,7 @@ def command(
         backward=backward,
         require_kernels=require_kernels,
         profile=profile,
-        anew=anew,
+        no_cache=no_cache,
         out=out,
         resume=resume,
         argv=tuple(sys.argv),

@@ -66,14 +66,14 @@ def algorithms(kernel: Kernel, backend: BackendName, target: Target = DEFAULT) -
     """Map each algorithm to its schedules, the usual one first. Every pointwise, row and column kernel of more than a few elements has at
     least three."""
     if kernel.family == "row_sums":
-        found: Algorithms = {ROW_SUMS: [*codegen(backend).schedules(kernel, target)]}
+        result: Algorithms = {ROW_SUMS: [*codegen(backend).schedules(kernel, target)]}
     elif backend == "cpp":
-        found = _cpp(kernel, target)
+        result = _cpp(kernel, target)
     else:
-        found = {"pointwise": _triton_pointwise, "product": _triton_products}.get(
+        result = {"pointwise": _triton_pointwise, "product": _triton_products}.get(
             kernel.family, _triton_rows
         )(kernel, target)
-    return {name: options for name, options in found.items() if options}
+    return {name: options for name, options in result.items() if options}
 
 
 def usual(kernel: Kernel, backend: BackendName) -> Schedule:
@@ -238,14 +238,16 @@ def _persistent(kernel: Kernel, target: Target) -> list[TritonPersistent]:
     """Schedules with whole rows in registers."""
     column, whole = kernel.family == "column", power(kernel.row_length)
     most = triton_schedule.persistent_elements(target.gpu)
-    found: list[TritonPersistent] = []
+    schedules: list[TritonPersistent] = []
     if whole * (16 if column else 1) > most:
-        return found
+        return schedules
     for xblock in (16, 32, 8) if column else (1, 2, 4, 8):
         if whole * xblock <= most and (column or xblock == 1 or whole * xblock <= 4096):
             warps = min(max(power(whole * xblock) // 512, 1), 16)
-            found += [TritonPersistent(xblock=xblock, warps=w) for w in (warps, min(2 * warps, 32))]
-    return found
+            schedules += [
+                TritonPersistent(xblock=xblock, warps=w) for w in (warps, min(2 * warps, 32))
+            ]
+    return schedules
 
 
 def _onlines(kernel: Kernel, option: Schedule) -> list[Schedule]:

@@ -84,9 +84,9 @@ def applied(space: PlanSpace, plan: Plan, block: SkillBlock, facts: GraphFacts) 
     schedules = dict(plan.schedules)
     for kernel in _covered(space, plan, block):
         current = plan.schedules.get(kernel.name) or space.first(kernel)
-        found = _wanted(space, kernel, current, change)
-        if found is not None and found != current:
-            schedules[kernel.name] = found
+        schedule = _wanted(space, kernel, current, change)
+        if schedule is not None and schedule != current:
+            schedules[kernel.name] = schedule
     return None if schedules == plan.schedules else replace(plan, schedules=schedules)
 
 

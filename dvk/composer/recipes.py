@@ -358,14 +358,14 @@ def applicable_to(
         or not recipe.exact
         or (recipe.rewrite is not None and recipe.name not in IN_TRAINING)
     ]
-    found = {
+    names = {
         name
         for graph in (training.forward, training.backward)
         for name in applicable(graph, device, backend, but=but)
     }
-    if "fuse_rowwise" in found and COLUMN_SUMS not in codegen(backend).excluded:
-        found.add(COLUMN_SUMS)
-    return [name for name in RECIPES if name in found]
+    if "fuse_rowwise" in names and COLUMN_SUMS not in codegen(backend).excluded:
+        names.add(COLUMN_SUMS)
+    return [name for name in RECIPES if name in names]
 
 
 def inexact(names: Iterable[str]) -> list[str]:

@@ -89,13 +89,13 @@ class SizedParts:
         Raises:
             CannotCompose: three sizes have three texts, so that a size stands in them as a number.
         """
-        found: list[_Piece] = []
+        pieces: list[_Piece] = []
         at = {name: hi for name, (_, hi) in box.items()}
         for away in range(3):
             piece = self._piece(at, plan, box, skipped=away)
-            if any(piece.text == other.text for other in found):
+            if any(piece.text == other.text for other in pieces):
                 return piece
-            found.append(piece)
+            pieces.append(piece)
         raise CannotCompose(f"the kernels hold for {label(at)} alone")
 
     def _piece(self, at: Point, plan: Plan, box: Box, skipped: int = 0) -> _Piece:

@@ -96,11 +96,11 @@ class OpenSessions:
         )
         if grant is None and need != 0:
             return None
-        found = OpenSession(kind, asked.task, grant)
+        session = OpenSession(kind, asked.task, grant)
         if self._idle and self._num_at_work + len(self._idle) >= self.workers:
-            found.displaced.append(self._busy(self._idle.pop(0)))
+            session.displaced.append(self._busy(self._idle.pop(0)))
         self._num_at_work += 1
-        return found
+        return session
 
     def note_waiting(self, job: JudgeJob) -> None:
         """Others go before the job; if there is no memory for it either, its wait for memory counts from now on."""

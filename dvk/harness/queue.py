@@ -135,17 +135,17 @@ class JudgeQueue(Generic[K]):
         Raises:
             MachineError: no sandbox can be started.
         """
-        found: list[tuple[K, Verdict]] = []
+        ready: list[tuple[K, Verdict]] = []
         while self.num_pending:
             try:
-                name, result = self._results.get(block=wait and not found)
+                name, result = self._results.get(block=wait and not ready)
             except queue.Empty:
                 break
             if isinstance(result, BaseException):
                 raise result
             self.num_pending -= 1
-            found.append((name, result))
-        return found
+            ready.append((name, result))
+        return ready
 
     def map(
         self, jobs: Iterable[tuple[Task, Candidate]], spec: JudgeSpec | None = None

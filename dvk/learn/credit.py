@@ -30,12 +30,12 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
         rewards: of one conversation's turns, in order.
         gamma: 1 credits an early turn with all later rewards (daVinci), 0.4 mostly with its own (Kevin).
     """
-    found: list[float] = []
+    result: list[float] = []
     later = 0.0
     for reward in reversed(rewards):
         later = reward + gamma * later
-        found.append(later)
-    return found[::-1]
+        result.append(later)
+    return result[::-1]
 
 
 def leave_one_out(values: Sequence[float]) -> list[float]:
@@ -159,10 +159,10 @@ def selections(schemes: Sequence[tuple[frozenset[str], float]], null: float | No
 
 def pooled(schemes: Sequence[tuple[frozenset[str], float]]) -> dict[frozenset[str], float]:
     """Mean value by the skills chosen."""
-    found: dict[frozenset[str], list[float]] = defaultdict(list)
+    groups: dict[frozenset[str], list[float]] = defaultdict(list)
     for chosen, value in schemes:
-        found[chosen].append(value)
-    return {chosen: fmean(values) for chosen, values in found.items()}
+        groups[chosen].append(value)
+    return {chosen: fmean(values) for chosen, values in groups.items()}
 
 
 # ---------------------------------------------------------------- rejection

@@ -233,12 +233,12 @@ class Learner:
                     name, torch.zeros((), device=self.device)
                 ) + torch.as_tensor(figure, device=self.device)
         norm = self._clip()
-        found = {name: self._total(float(part)) for name, part in parts.items()}
+        totals = {name: self._total(float(part)) for name, part in parts.items()}
         grad_norm = float(norm) if norm is not None else 0.0
-        if not (math.isfinite(found["loss"]) and math.isfinite(grad_norm)):
+        if not (math.isfinite(totals["loss"]) and math.isfinite(grad_norm)):
             self.optimizer.zero_grad(set_to_none=True)
             raise DvkError(
-                f"loss {found['loss']} and gradient norm {grad_norm} at step {self.step_number}",
+                f"loss {totals['loss']} and gradient norm {grad_norm} at step {self.step_number}",
                 "resume with a lower rate (learning.rate; train.rate of dvk train), or look for broken rows in the data",
             )
         now = rate(self.step_number, self.num_steps, self.settings)
@@ -249,7 +249,7 @@ class Learner:
         if self.sharded:
             sharded.publish(self.scorer, self.model)
         self.step_number += 1
-        return {**found, "grad_norm": grad_norm, "rate": now, "tokens": num_targets}
+        return {**totals, "grad_norm": grad_norm, "rate": now, "tokens": num_targets}
 
     @torch.no_grad()
     def _under_start(self, micro: Packs, temperature: float) -> torch.Tensor | None:

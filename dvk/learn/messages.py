@@ -133,15 +133,15 @@ def reference(prompt: str, entry: str = "Model") -> str | None:
 
 def shown(prompt: str) -> tuple[str, ...]:
     """Names of the skills in a prompt: numbered candidates in bold, else front matter of whole skills."""
-    found = _CANDIDATE.findall(prompt) or _FRONT_MATTER.findall(prompt)
-    return tuple(dict.fromkeys(name.strip() for name in found))
+    matches = _CANDIDATE.findall(prompt) or _FRONT_MATTER.findall(prompt)
+    return tuple(dict.fromkeys(name.strip() for name in matches))
 
 
 def names(value: Any) -> tuple[str, ...]:
     """Names in a list of skills, objects or plain names; other values have none."""
     items = value if isinstance(value, (list, tuple)) else []
-    found = [item.get("name") if isinstance(item, dict) else item for item in items]
-    return tuple(name for name in found if isinstance(name, str) and name)
+    result = [item.get("name") if isinstance(item, dict) else item for item in items]
+    return tuple(name for name in result if isinstance(name, str) and name)
 
 
 def positive(value: Any) -> float | None:

@@ -101,8 +101,8 @@ class OnDisk:
     def having(self, field: str) -> Iterator[Example]:
         # A field that has its default is not written, so most lines need not be parsed.
         written = f'"{field}"'.encode()
-        found = (files.parse(*line) for line in self._lines() if written in line[0])
-        return (example for example in found if getattr(example, field) is not None)
+        examples = (files.parse(*line) for line in self._lines() if written in line[0])
+        return (example for example in examples if getattr(example, field) is not None)
 
     def sample(self, count: int) -> Iterator[Example]:
         # Split by bytes, whose total a file knows; lines are about equally long.

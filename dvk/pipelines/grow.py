@@ -119,9 +119,9 @@ def _worth(rows: Sequence[MeasuredTask], skills: Sequence[Skill], config: Config
     gains = []
     for skill in skills:
         assert skill.block is not None, "they have blocks"
-        found = pooled([g for row in rows if (g := gain_of(skill.block, row)) is not None])
-        if found is not None:
-            gains.append({"name": skill.name, "do": skill.do, **asdict(found)})
+        gain = pooled([g for row in rows if (g := gain_of(skill.block, row)) is not None])
+        if gain is not None:
+            gains.append({"name": skill.name, "do": skill.do, **asdict(gain)})
     labels, by_evidence, by_order = [], [], []
     for row in rows:
         assert row.facts is not None, "rows have facts"

@@ -164,8 +164,8 @@ class SearchView:
     def best(self) -> Interval | None:
         """Speedup of the best so far, None while nothing was faster."""
         with self._lock:
-            found = self._best()
-        return found[1] if found else None
+            result = self._best()
+        return result[1] if result else None
 
     @property
     def elapsed_s(self) -> float:

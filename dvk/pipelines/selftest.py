@@ -201,13 +201,13 @@ def cases(only: str | None = None) -> list[RedTeamCase]:
     """
     wanted = [part.strip().lower() for part in (only or "").split(",") if part.strip()]
     folder = resource("kernels")
-    found = [
+    result = [
         read(path, kind)
         for kind in ("evil", "honest")
         for path in sorted((folder / kind).glob("*.py"))
     ]
-    chosen = [case for case in found if not wanted or case.called & set(wanted)]
-    if missing := set(wanted) - {name for case in found for name in case.called}:
+    chosen = [case for case in result if not wanted or case.called & set(wanted)]
+    if missing := set(wanted) - {name for case in result for name in case.called}:
         raise UsageError(
             f"no attack is called `{sorted(missing)[0]}`",
             f"name classes ({', '.join(CLASSES)}) or rows such as D05",
@@ -222,10 +222,10 @@ def read(path: Path, kind: Literal["evil", "honest"]) -> RedTeamCase:
         ValueError: no case line, or one with an unknown entry.
     """
     text = path.read_text(encoding="utf-8")
-    found = _LINE.findall(text)
-    if len(found) != 1:
-        raise ValueError(f"{path} has {len(found)} case lines")
-    pairs = dict(pair.split("=", 1) for pair in found[0][0].split())
+    fields = _LINE.findall(text)
+    if len(fields) != 1:
+        raise ValueError(f"{path} has {len(fields)} case lines")
+    pairs = dict(pair.split("=", 1) for pair in fields[0][0].split())
     if unknown := set(pairs) - _KEYS:
         raise ValueError(f"{path}: unknown {sorted(unknown)}")
     flags = {name: pairs.pop(name, "no") == "yes" for name in ("backward", "require_kernels")}

@@ -73,12 +73,12 @@ def measured_on(facts: GraphFacts, verdict: Verdict) -> GraphFacts:
 def all_worded(rows: Sequence[MeasuredTask], workers: int) -> list[MeasuredTask]:
     """The rows, those without words captured again on this machine; what cannot be captured stays without."""
     missing = [row for row in rows if not row.question or row.facts is None]
-    found = {
+    rows_by_task = {
         (row.task.id, row.backend): row
         for batch in spread(_of_batch, _batches(missing), workers)
         for row in batch
     }
-    return [found.get((row.task.id, row.backend), row) for row in rows]
+    return [rows_by_task.get((row.task.id, row.backend), row) for row in rows]
 
 
 def _batches(rows: Iterable[MeasuredTask]) -> Iterable[list[MeasuredTask]]:
@@ -88,11 +88,11 @@ def _batches(rows: Iterable[MeasuredTask]) -> Iterable[list[MeasuredTask]]:
 
 
 def _of_batch(rows: Sequence[MeasuredTask]) -> list[MeasuredTask]:
-    found = []
+    worded = []
     for row in rows:
         made = crashes.run_guarded("wording its plans", _captured, row)
-        found.append(row if isinstance(made, crashes.Crashed) else made)
-    return found
+        worded.append(row if isinstance(made, crashes.Crashed) else made)
+    return worded
 
 
 def _captured(row: MeasuredTask) -> MeasuredTask:

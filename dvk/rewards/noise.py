@@ -21,11 +21,11 @@ def reward_variance(turn: Turn, settings: RewardsConfig) -> float:
     if turn.verdict is None or timing is None or timing.speedup.lo <= 0:
         return 0.0
     sd = math.log(timing.speedup.hi / timing.speedup.lo) / INTERVAL_SDS
-    found = []
+    rewards = []
     for factor in (math.exp(sd), math.exp(-sd)):
         ends = {name: value * factor for name, value in timing.speedup.model_dump().items()}
         moved = timing.model_copy(update={"speedup": Interval(**ends)})
         verdict = turn.verdict.model_copy(update={"timing": moved})
         reward = rewarded(turn.model_copy(update={"verdict": verdict}), settings).reward
-        found.append(reward if reward is not None else 0.0)
-    return ((found[0] - found[1]) / 2) ** 2
+        rewards.append(reward if reward is not None else 0.0)
+    return ((rewards[0] - rewards[1]) / 2) ** 2

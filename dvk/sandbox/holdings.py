@@ -69,17 +69,17 @@ def measure_holdings(
         thorough: also read mappings, and descriptors of single threads; milliseconds each.
         most_bytes: stop counting above this; the sum of both limits, so that memory or disk must be over its limit.
     """
-    found = HeldBytes()
+    held = HeldBytes()
     total = 0
     for pid in pids:
         for place in _tables(pid) if thorough else (f"/proc/{pid}/fd",):
             for status in _open_files(place):
-                total += _note(found, status, devices)
+                total += _note(held, status, devices)
                 if total > most_bytes:
-                    return found
+                    return held
         if thorough:
-            _note_mappings(found, pid, devices)
-    return found
+            _note_mappings(held, pid, devices)
+    return held
 
 
 def _tables(pid: int) -> list[str]:

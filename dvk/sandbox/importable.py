@@ -26,8 +26,8 @@ OURS = ("run.json", "skills.db", "verdicts.db")
 def folders() -> tuple[str, ...]:
     """Return absolute paths, files such as zipped packages included, in no order."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    found = {*sys.path, package, *_mapped()}
-    return tuple(sorted(path for path in found if may_be_shown(path)))
+    result = {*sys.path, package, *_mapped()}
+    return tuple(sorted(path for path in result if may_be_shown(path)))
 
 
 def may_be_shown(path: str) -> bool:

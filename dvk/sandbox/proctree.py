@@ -140,10 +140,10 @@ def kill_descendants(root: int, group: int | None = None, patience_s: float = 10
     while time.monotonic() < deadline:
         if group is not None:
             signal_all([-group], signal.SIGKILL)
-        found = [pid for pid in _walk(root) if pid != root]
+        pids = [pid for pid in _walk(root) if pid != root]
         # Stopped first, killed second: descendants outside the group must not multiply while they are being killed.
-        signal_all(found, signal.SIGSTOP)
-        signal_all(found, signal.SIGKILL)
+        signal_all(pids, signal.SIGSTOP)
+        signal_all(pids, signal.SIGKILL)
         if _reap():
             return True
         time.sleep(pause)
@@ -160,14 +160,14 @@ def kill_all_but(root: int, child: int, spared: Container[int], patience_s: floa
     try:
         while clean < 2 and time.monotonic() < deadline:
             seen = descendants(root) if clean else below(root)  # the slow scan last, to be sure
-            found = [
+            pids = [
                 pid
                 for pid in seen
                 if pid != child and pid not in spared and _state(pid) not in "ZX"
             ]
-            signal_all(found, signal.SIGKILL)
-            killed |= set(found)
-            clean = clean + 1 if not found and _state(child) in "TtZX" else 0
+            signal_all(pids, signal.SIGKILL)
+            killed |= set(pids)
+            clean = clean + 1 if not pids and _state(child) in "TtZX" else 0
             if clean == 0:
                 time.sleep(0.001)
     finally:

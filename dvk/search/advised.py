@@ -48,10 +48,10 @@ class Advisers:
         """Recipes with those that must be measured in the order of their skills' gains; the others keep their places."""
         worth: dict[str, float] = {}
         for skill in ranked(self.skills, self.machine, self.backend):
-            found = standing(skill, self.machine, self.backend)
+            record = standing(skill, self.machine, self.backend)
             assert skill.block is not None
             for recipe in skill.block.do.added:
-                worth.setdefault(recipe, found.shrunken if found is not None else 1.0)
+                worth.setdefault(recipe, record.shrunken if record is not None else 1.0)
         measured_ = sorted((r for r in recipes if r in MEASURED), key=lambda r: -worth.get(r, 1.0))
         coming = iter(measured_)
         return [next(coming) if r in MEASURED else r for r in recipes]
@@ -70,12 +70,12 @@ class Advisers:
         self, recipes: Sequence[str], schedule: Mapping[str, Mapping[str, object]]
     ) -> list[str]:
         """Names of the skills whose change, or else whose recipe, is in a program; of those with the same change the first."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for skill in self.relevant:
             block = skill.block
             if block is None:
                 if skill.recipe in recipes:
-                    found.setdefault(f"+{skill.recipe}", skill.name)
+                    reasons.setdefault(f"+{skill.recipe}", skill.name)
                 continue
             if block.do.recipes:
                 said = bool(block.do.added) and block.do.is_in(recipes)
@@ -86,8 +86,8 @@ class Advisers:
                     for name in kernels
                 )
             if said:
-                found.setdefault(str(block.do), skill.name)
-        return list(found.values())
+                reasons.setdefault(str(block.do), skill.name)
+        return list(reasons.values())
 
 
 def searched(
@@ -107,9 +107,9 @@ def searched(
         alone = "structure" if candidate.title.startswith("with ") else ""
         rows.append(measured(candidate, verdict, "default" if number == 0 else alone))
     row = MeasuredTask(task=task, backend=backend, facts=facts, plans=tuple(rows))
-    found = []
+    hits = []
     for skill in skills:
         gain = gain_of(skill.block, row) if skill.block is not None else None
         if gain is not None:
-            found.append(SearchedGain(skill.name, gain.log, gain.clock))
-    return found
+            hits.append(SearchedGain(skill.name, gain.log, gain.clock))
+    return hits

@@ -37,14 +37,14 @@ class Ahead(Generic[T]):
         if self.ended:
             return None
         try:
-            found = self._ready.get(timeout=wait_s)
+            item = self._ready.get(timeout=wait_s)
         except queue.Empty:
             return None
-        if isinstance(found, tuple):
-            return found[0]
+        if isinstance(item, tuple):
+            return item[0]
         self.ended = True
-        if found is not None:
-            raise found
+        if item is not None:
+            raise item
         return None
 
     def leave(self) -> None:

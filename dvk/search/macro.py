@@ -118,9 +118,9 @@ class Line:
         refused: list[str] = []
         if turn.malformed is None:
             try:
-                found = planning.read(answer, most)
-                refused += found.refused
-                for move in found.moves:
+                answered = planning.read(answer, most)
+                refused += answered.refused
+                for move in answered.moves:
                     if why := self.position.refusal(move):
                         refused.append(f"{move}: {why}")
                     else:

@@ -92,15 +92,16 @@ class Tunings:
         gains: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for kernel, schedule, gain, width in self._run(query, [(*self.scope, *wanted)]):
             gains[kernel, schedule].append((math.log(gain), width or 0.0))
-        found: dict[str, list[TunedSchedule]] = defaultdict(list)
+        result: dict[str, list[TunedSchedule]] = defaultdict(list)
         for (kernel, schedule), logs in gains.items():
             gain, width = (
                 math.exp(sum(log for log, _ in logs) / len(logs)),
                 math.hypot(*(width for _, width in logs)) / len(logs),
             )
-            found[kernel].append(TunedSchedule(json.loads(schedule), gain, len(logs), width))
+            result[kernel].append(TunedSchedule(json.loads(schedule), gain, len(logs), width))
         return {
-            kernel: tuple(sorted(rows, key=lambda one: -one.gain)) for kernel, rows in found.items()
+            kernel: tuple(sorted(rows, key=lambda one: -one.gain))
+            for kernel, rows in result.items()
         }
 
     def learn(self, task: str, observed: Sequence[ObservedGain]) -> None:

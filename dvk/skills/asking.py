@@ -120,7 +120,7 @@ def concepts(text: str) -> list[tuple[str, ...]]:
 
     If `text` has stop words only, they are the concepts.
     """
-    found: dict[tuple[str, ...], tuple[str, ...]] = {}
+    result: dict[tuple[str, ...], tuple[str, ...]] = {}
     said = [
         [word.lower() for word in _WORD.findall(chunk)]
         for chunk in _CHUNK.findall(_HYPHEN.sub(" ", clean(text)))
@@ -132,7 +132,7 @@ def concepts(text: str) -> list[tuple[str, ...]]:
             phrase = tuple(word for word, _ in words[place : place + length])
             if phrase in _NAMES:
                 names = _NAMES[phrase]
-                found.setdefault(names, names)
+                result.setdefault(names, names)
                 break
         else:
             word, chunk = words[place]
@@ -141,9 +141,9 @@ def concepts(text: str) -> list[tuple[str, ...]]:
                 len(chunk) > 1 and phrase[0] == chunk[0]
             ):  # an identifier: as a whole, or a meaningful part of it
                 parts = [part for part in chunk if len(part) > 2 and part not in STOP]
-                found.setdefault(chunk, ("".join(chunk), " ".join(chunk), *parts))
+                result.setdefault(chunk, ("".join(chunk), " ".join(chunk), *parts))
                 length = len(chunk)
             elif word not in STOP:
-                found.setdefault((word,), (word,))
+                result.setdefault((word,), (word,))
         place += length
-    return list(found.values()) or [(word,) for word in dict.fromkeys(word for word, _ in words)]
+    return list(result.values()) or [(word,) for word in dict.fromkeys(word for word, _ in words)]

@@ -166,12 +166,12 @@ def _read(source: Path) -> tuple[list[Skill], list[str]]:
 
 def _markdown(folder: Path, pattern: str) -> list[Path]:
     """Files that may be skills, without READMEs and hidden ones."""
-    found = sorted(
+    files = sorted(
         file for file in folder.glob(pattern) if file.is_file() and file.name != "README.md"
     )
     return [
         file
-        for file in found
+        for file in files
         if not any(part.startswith(".") for part in file.relative_to(folder).parts)
     ]
 

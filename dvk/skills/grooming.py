@@ -282,13 +282,13 @@ def _renamed(skill: Skill, old: str, new: str | None) -> Skill:
     """Its relations with `old` redirected to `new`; dropped if that is itself or None."""
 
     def others(kinds: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-        found = {}
+        result = {}
         for kind, names in kinds.items():
             renamed = (new if name == old else name for name in names)
-            found[kind] = tuple(
+            result[kind] = tuple(
                 dict.fromkeys(name for name in renamed if name is not None and name != skill.name)
             )
-        return {kind: names for kind, names in found.items() if names}
+        return {kind: names for kind, names in result.items() if names}
 
     from dvk.skills.rows import LEARNED
 

@@ -161,10 +161,10 @@ class Library:
 
     def __contains__(self, name: str) -> bool:
         with schema.reported(self.path):
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT 1 FROM skills WHERE name = ?", (clean(name),)
             ).fetchone()
-        return found is not None
+        return row is not None
 
     def __len__(self) -> int:
         with schema.reported(self.path):
@@ -249,12 +249,12 @@ class Library:
     def identity(self) -> str:
         """The library's unique identity, wherever it lies; for an old one that cannot be written, its path."""
         with schema.reported(self.path):
-            found = schema.identity(self._connection)
-            if found is None and not self._connection.execute("PRAGMA query_only").fetchone()[0]:
+            key = schema.identity(self._connection)
+            if key is None and not self._connection.execute("PRAGMA query_only").fetchone()[0]:
                 with schema.writing(self._connection):
                     schema.identify(self._connection)
-                found = schema.identity(self._connection)
-        return found or str(self.path.resolve())
+                key = schema.identity(self._connection)
+        return key or str(self.path.resolve())
 
     # ------------------------------------------------------------ writing
 
@@ -319,12 +319,12 @@ class Library:
     def remove(self, name: str) -> None:
         """Delete the skill called `name`; LibraryError when there is none."""
         with schema.reported(self.path), schema.writing(self._connection) as db:
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT name FROM skills WHERE name = ?", (clean(name),)
             ).fetchone()
-            if found is not None:
-                journal.carry_out(self._connection, db, [Event("removed", found["name"])])
-        if found is None:
+            if row is not None:
+                journal.carry_out(self._connection, db, [Event("removed", row["name"])])
+        if row is None:
             raise self._unknown(name)
 
     def record(

@@ -148,18 +148,18 @@ def _parse_list(value: str, source: str, number: int) -> tuple[str, ...]:
 
 def _parse_relations(value: str, source: str, number: int) -> dict[str, tuple[str, ...]]:
     inside = value[1:-1]
-    found = list(_RELATION.finditer(inside))
+    matches = list(_RELATION.finditer(inside))
     if (
         not (value.startswith("{") and value.endswith("}"))
-        or not found
-        or "".join(m.group() for m in found) != inside
+        or not matches
+        or "".join(m.group() for m in matches) != inside
     ):
         raise _wrong(
             source,
             number,
             f"not relations: `{value[:60]}`; write {{refines: [a], combines: [b, c]}}",
         )
-    return {match.group(1): _parse_list(match.group(2), source, number) for match in found}
+    return {match.group(1): _parse_list(match.group(2), source, number) for match in matches}
 
 
 def _headings(body: str) -> Iterator[str]:

@@ -63,18 +63,18 @@ def rank(
         rare.append(term)
     common = counted[len(rare) : MAX_TERMS]
     telling = _telling(connection, common)[:_MAX_COMMON]
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     if rare:
         expression = (
             f"({any_of(rare)}) AND ({any_of(rare)} OR {any_of(telling)})"
             if telling
             else any_of(rare)
         )
-        found.update(_scored(connection, expression, limit))
-    if common and len(found) < limit:
+        scores.update(_scored(connection, expression, limit))
+    if common and len(scores) < limit:
         for row, score in _rank_common(connection, telling or common[:_MAX_COMMON], limit):
-            found.setdefault(row, score)
-    return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit]
+            scores.setdefault(row, score)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:limit]
 
 
 def count(connection: sqlite3.Connection, terms: Sequence[str]) -> list[RankedTerm]:

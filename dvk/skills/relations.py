@@ -67,12 +67,12 @@ class JointEffect:
 def learned(skills: Iterable[Skill], events: Sequence[Event]) -> dict[str, dict[str, list[str]]]:
     """All learned relations of `skills`: skill → kind → names."""
     there = {skill.name: skill for skill in skills}
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    relations: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for pair in joints(events):
         kind = pair.kind(JOINT_EFFECT)
         if kind is not None and pair.one in there and pair.other in there:
-            found[pair.one][kind].append(pair.other)
-            found[pair.other][kind].append(pair.one)
+            relations[pair.one][kind].append(pair.other)
+            relations[pair.other][kind].append(pair.one)
     for name, skill in there.items():
         for parent in skill.provenance.get("given", ()):
             if (
@@ -80,8 +80,8 @@ def learned(skills: Iterable[Skill], events: Sequence[Event]) -> dict[str, dict[
                 and parent != name
                 and likeness(words(skill), words(there[parent])) >= REFINES
             ):
-                found[name]["refines"].append(parent)
-    return {name: dict(kinds) for name, kinds in found.items()}
+                relations[name]["refines"].append(parent)
+    return {name: dict(kinds) for name, kinds in relations.items()}
 
 
 def joints(events: Sequence[Event]) -> list[JointEffect]:

@@ -208,8 +208,8 @@ def identify(connection: sqlite3.Connection) -> None:
 
 def identity(connection: sqlite3.Connection) -> str | None:
     """The library's identity, wherever it lies; None for one from before there were identities."""
-    found = connection.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()
-    return None if found is None else str(found[0])
+    row = connection.execute("SELECT value FROM meta WHERE key = 'id'").fetchone()
+    return None if row is None else str(row[0])
 
 
 def use_wal(connection: sqlite3.Connection) -> None:

@@ -50,13 +50,13 @@ def with_searched(
 ) -> list[Skill]:
     """The skills, each with what searches on a machine measured of it as a last entry of its evidence."""
     sql = "SELECT skill, log_gain, clock FROM searched WHERE machine = ? AND backend = ?"
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    pairs: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with suppress(LibraryError):
         for name, log, clock in library.run(sql, (machine, backend)):
-            found[name].append((log, clock))
+            pairs[name].append((log, clock))
     result = []
     for skill in skills:
-        if gains := found.get(skill.name):
+        if gains := pairs.get(skill.name):
             logs = [log for log, _ in gains]
             mean, lo, hi = estimate(logs, [1.0] * len(logs), LEVEL)
             entry = {

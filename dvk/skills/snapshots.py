@@ -39,12 +39,12 @@ def find(path: Path, step: int | None = None) -> Path | None:
 
 def newest(folder: Path, step: int | None = None) -> Path | None:
     """The snapshot with the largest number, not above `step`; None if there is none."""
-    found = []
+    files = []
     for file in folder.glob("global_step_*.jsonl") if folder.is_dir() else ():
         number = file.stem.removeprefix("global_step_")
         if number.isdigit() and (step is None or int(number) <= step):
-            found.append((int(number), file))
-    return max(found)[1] if found else None
+            files.append((int(number), file))
+    return max(files)[1] if files else None
 
 
 def name(step: int) -> str:

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 def faults(library: Library, recipes: Collection[str]) -> list[str]:
     """All errors of `library`, each in a sentence; `recipes` are the names a skill may execute."""
-    found = list(library.damage())
+    result = list(library.damage())
     try:
         skills = {skill.name: skill for skill in library.skills()}
     except LibraryError as error:
-        return [*found, error.message]
+        return [*result, error.message]
     try:
         past = replay(library.events())
     except LibraryError as error:
-        found.append(error.message)
+        result.append(error.message)
     else:
-        found += [
+        result += [
             f"{name}: is there, but no event put it there as it is"
             for name in sorted(skills)
             if past.get(name) != skills[name]
         ]
-        found += [
+        result += [
             f"{name}: should be there by the events" for name in sorted(past.keys() - skills.keys())
         ]
-    return found + [
+    return result + [
         f"{name}: {what}" for name in sorted(skills) for what in _wrong(skills[name], recipes)
     ]
 

@@ -200,16 +200,16 @@ class Chain:
         return pointwise.shifted(program, x, dice.pick((0.1, 0.5, 1.0, 2.0, -0.25, -1.0)))
 
     def _earlier(self, x: TaskValue) -> TaskValue:
-        found = [
+        values = [
             v
             for v in self.values
             if v is not x
             and [d[1:] for d in v.shape] == [d[1:] for d in x.shape]
             and v.dtype == x.dtype
         ]
-        if not found:
+        if not values:
             raise UnfitOperands("nothing earlier fits")
-        return found[0] if self.dice.chance(0.5) else self.dice.pick(found)
+        return values[0] if self.dice.chance(0.5) else self.dice.pick(values)
 
     def _with_earlier(self, x: TaskValue) -> TaskValue:
         kind = self.dice.weighted(

@@ -50,10 +50,10 @@ def candidates(level: Level) -> list[Generated]:
 
 def kept(level: Level) -> Iterator[Generated]:
     """The first that pass, up to the requested number."""
-    found: list[Generated] = []
+    tasks: list[Generated] = []
     short = 0
     rest = candidates(level)
-    while len(found) < WANTED[level] and rest:
+    while len(tasks) < WANTED[level] and rest:
         block, rest = rest[: WANTED[level]], rest[WANTED[level] :]
         sources = [made.source for made in block]
         for made, small, native in zip(
@@ -68,8 +68,8 @@ def kept(level: Level) -> Iterator[Generated]:
             ) or (brief and short >= SHORT):
                 continue
             short += brief
-            found.append(made)
-    yield from found[: WANTED[level]]
+            tasks.append(made)
+    yield from tasks[: WANTED[level]]
 
 
 def main(folder: Path) -> None:

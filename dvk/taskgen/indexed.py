@@ -155,7 +155,7 @@ def multiplied(program: TaskProgram, x: TaskValue) -> TaskValue:
             f"(1.0 + {reach} * torch.tanh({{0}})).prod(-1, keepdim=True)",
         )
     )
-    found = [
+    factors = [
         [math.exp(reach * math.sqrt(length.native) * program.dice.normal())] * len(row)
         for row in rows(x.sample, False)
     ]
@@ -165,7 +165,7 @@ def multiplied(program: TaskProgram, x: TaskValue) -> TaskValue:
         ("tanh", "mul", "add", "prod"),
         text,
         [x],
-        unrowed(found, False),
+        unrowed(factors, False),
         shape=(*x.shape[:-1], one),
     )
 

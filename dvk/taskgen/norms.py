@@ -63,13 +63,13 @@ def rms_norm(program: TaskProgram, x: TaskValue) -> TaskValue:
     dice, length = program.dice, x.shape[-1]
     if length.small < 3:
         raise UnfitOperands("too short")
-    found = []
+    values = []
     for row in rows(x.sample, False):
         size = math.sqrt(math.fsum(v * v for v in row) / len(row))
         if size < 1e-3:
             raise UnfitOperands("nothing to normalise")
-        found.append([v / size for v in row])
-    sample, eps = unrowed(found, False), dice.pick(("1e-6", "1e-5"))
+        values.append([v / size for v in row])
+    sample, eps = unrowed(values, False), dice.pick(("1e-6", "1e-5"))
     form = dice.weighted({"module": 3, "functional": 1, "written": 3})
     if form == "module":
         module = _norm_module(program, f"nn.RMSNorm({length.text}, eps={eps})", True, bias=False)
@@ -211,12 +211,12 @@ def l2_normalised(program: TaskProgram, x: TaskValue, dim: int) -> TaskValue:
     length: Dim = x.shape[dim]
     if length.small < 3:
         raise UnfitOperands("too short")
-    found = []
+    sample = []
     for row in rows(x.sample, dim == 0 and x.rank > 1):
         size = math.sqrt(length.native * math.fsum(v * v for v in row) / len(row))
         if size < 1e-3:
             raise UnfitOperands("nothing to normalise")
-        found.append([v / size for v in row])
+        sample.append([v / size for v in row])
     where = spelled(program, (dim,), x.rank)
     return program.emit(
         "normalize",
@@ -225,7 +225,7 @@ def l2_normalised(program: TaskProgram, x: TaskValue, dim: int) -> TaskValue:
             (f"F.normalize({{0}}, dim={where})", f"F.normalize({{0}}, p=2.0, dim={where})")
         ),
         [x],
-        unrowed(found, dim == 0 and x.rank > 1),
+        unrowed(sample, dim == 0 and x.rank > 1),
         tied=False,
     )
 

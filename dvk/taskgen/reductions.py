@@ -167,13 +167,13 @@ def softmax(program: TaskProgram, x: TaskValue, dim: int, log: bool = False) -> 
     length = x.shape[dim]
     if length.small < 3 or length.native < 3:
         raise UnfitOperands("too short")
-    found = []
+    sample = []
     for row in rows(x.sample, first):
         peak = max(row)
         total = peak + math.log(
             length.native * math.fsum(math.exp(v - peak) for v in row) / len(row)
         )
-        found.append([v - total if log else math.exp(v - total) for v in row])
+        sample.append([v - total if log else math.exp(v - total) for v in row])
     word = "log_softmax" if log else "softmax"
     where = spelled(program, (dim,), x.rank)
     module = f"nn.{'LogSoftmax' if log else 'Softmax'}(dim={where})"
@@ -192,7 +192,7 @@ def softmax(program: TaskProgram, x: TaskValue, dim: int, log: bool = False) -> 
         (word,),
         "{m}({0})" if module else text,
         [x],
-        unrowed(found, first),
+        unrowed(sample, first),
         floor=None if log else 0.0,
         module=module,
     )

@@ -45,10 +45,10 @@ def scan(program: TaskProgram, x: TaskValue) -> TaskValue:
             )
         )
     first = dim == 0 and x.rank > 1
-    found = [_walked(program, kind, row, length.native) for row in rows(x.sample, first)]
+    walked = [_walked(program, kind, row, length.native) for row in rows(x.sample, first)]
     rises = kind == "cumsum" and x.floor is not None and x.floor >= 0
     floor = x.floor if rises or kind in ("cummax", "cummin") else None
-    return program.emit(kind, families, text, [x], unrowed(found, first), floor=floor)
+    return program.emit(kind, families, text, [x], unrowed(walked, first), floor=floor)
 
 
 def _walked(program: TaskProgram, kind: str, row: Sequence[float], count: int) -> list[float]:

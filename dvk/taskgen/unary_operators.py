@@ -45,17 +45,17 @@ def _selu(v: float) -> float:
 def _forms(
     name: str, *more: str, module: str = "", functional: bool = False, inplace: bool = False
 ) -> tuple[str, ...]:
-    found = [f"torch.{name}({{0}})", f"{{0}}.{name}()"]
+    forms = [f"torch.{name}({{0}})", f"{{0}}.{name}()"]
     if functional:
-        found = [f"F.{name}({{0}})"] + (
-            found if name in ("relu", "sigmoid", "tanh", "celu", "selu") else []
+        forms = [f"F.{name}({{0}})"] + (
+            forms if name in ("relu", "sigmoid", "tanh", "celu", "selu") else []
         )
-        found = [f for f in found if name not in ("celu", "selu") or not f.startswith("{0}")]
+        forms = [f for f in forms if name not in ("celu", "selu") or not f.startswith("{0}")]
     if inplace:
-        found += [f"torch.{name}_({{0}})!"] if not functional or name == "relu" else []
-        found += [f"F.{name}({{0}}, inplace=True)!"] if functional else [f"{{0}}.{name}_()!"]
-        found += [f"nn.{module}(inplace=True)!"] if module and functional else []
-    return (*found, *([f"nn.{module}()"] if module else []), *more)
+        forms += [f"torch.{name}_({{0}})!"] if not functional or name == "relu" else []
+        forms += [f"F.{name}({{0}}, inplace=True)!"] if functional else [f"{{0}}.{name}_()!"]
+        forms += [f"nn.{module}(inplace=True)!"] if module and functional else []
+    return (*forms, *([f"nn.{module}()"] if module else []), *more)
 
 
 UNARY = (

@@ -94,10 +94,10 @@ def imported() -> dict[str, Path]:
     if not _places:
         return {}
     root = Path(_places[0].roots[0])
-    found = [
+    files = [
         file for _, file in _modules(_places[0]) if file.is_relative_to(root) and file.is_file()
     ]  # a file in a zip does not count
-    return dict(sorted((str(file.relative_to(root)), file) for file in found))
+    return dict(sorted((str(file.relative_to(root)), file) for file in files))
 
 
 def texts_of(files: dict[str, Path]) -> Texts:

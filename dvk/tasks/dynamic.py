@@ -142,18 +142,18 @@ def parse(texts: Sequence[str]) -> DynamicInputs | None:
     dims: dict[str, Dim] = {}
     inputs: list[tuple[str, str, tuple[str | int, ...], str]] = []
     for text in texts:
-        found = _SPEC.fullmatch(text)
-        if found is None:
+        match = _SPEC.fullmatch(text)
+        if match is None:
             raise TaskError(f"cannot read --dynamic `{text}`", HINT)
-        if found["name"] in {one[0] for one in inputs}:
+        if match["name"] in {one[0] for one in inputs}:
             raise TaskError(
-                f"--dynamic `{found['name']}` is given twice", "give every input one --dynamic"
+                f"--dynamic `{match['name']}` is given twice", "give every input one --dynamic"
             )
-        shape = tuple(_dimension(piece.strip(), text, dims) for piece in found["dims"].split(","))
+        shape = tuple(_dimension(piece.strip(), text, dims) for piece in match["dims"].split(","))
         parse_input(
-            f"{found['name']}={found['dtype']}[{','.join('2' if isinstance(d, str) else str(d) for d in shape)}]{found['rest']}"
+            f"{match['name']}={match['dtype']}[{','.join('2' if isinstance(d, str) else str(d) for d in shape)}]{match['rest']}"
         )
-        inputs.append((found["name"], found["dtype"], shape, found["rest"].strip()))
+        inputs.append((match["name"], match["dtype"], shape, match["rest"].strip()))
     used = {d for _, _, shape, _ in inputs for d in shape if isinstance(d, str)}
     if unknown := sorted(used - dims.keys()):
         raise TaskError(
@@ -173,14 +173,14 @@ def _dimension(piece: str, text: str, dims: dict[str, Dim]) -> str | int:
     """One entry of a shape; a range is entered among `dims`."""
     if piece.isdigit() and int(piece) > 0:
         return int(piece)
-    found = _DIM.fullmatch(piece)
-    if found is None:
+    match = _DIM.fullmatch(piece)
+    if match is None:
         raise TaskError(
             f"--dynamic `{text.strip()}`: `{piece}` is neither a size nor a range", HINT
         )
-    name = found["name"]
-    if found["lo"] is not None:
-        lo, hi = int(found["lo"]), int(found["hi"])
+    name = match["name"]
+    if match["lo"] is not None:
+        lo, hi = int(match["lo"]), int(match["hi"])
         if not 1 <= lo <= hi:
             raise TaskError(
                 f"--dynamic `{text.strip()}`: {lo}..{hi} is no range of sizes",
@@ -232,13 +232,13 @@ def _along(lo: int, hi: int) -> list[int]:
 def _spread(dim: Dim, number: int) -> list[int]:
     """So many sizes of a range, spread on a logarithmic scale; a narrow range repeats some."""
     lo = max(dim.lo, 2)
-    found: list[int] = []
+    points: list[int] = []
     for k in range(number):
         near = round(lo * (dim.hi / lo) ** (k / (number - 1)))
         order = sorted(range(lo, dim.hi + 1), key=lambda n: abs(n - near))[:200]
-        free = [n for n in order if n not in found] or order
-        found.append(next((n for n in free if is_prime(n)), free[0]))
-    return found
+        free = [n for n in order if n not in points] or order
+        points.append(next((n for n in free if is_prime(n)), free[0]))
+    return points
 
 
 def is_prime(n: int) -> bool:

@@ -268,14 +268,14 @@ def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> Non
     indexes = any(spec.dtype.startswith(("int", "uint")) for spec in task.inputs)
     state = snapshot(built.model)
     end = time.monotonic() + SEARCH_S
-    found = 0
+    count = 0
     for axis in variants.axes(task.inputs):
         for group in axis.groups:
             accepted = 0
             for name, size in variants.sizes(
-                axis, num_bytes(task), enough=found >= variants.BATCH_ENOUGH
+                axis, num_bytes(task), enough=count >= variants.BATCH_ENOUGH
             ):
-                if found >= variants.MAX_VARIANTS or time.monotonic() > end:
+                if count >= variants.MAX_VARIANTS or time.monotonic() > end:
                     return
                 if size == 1 and not variants.safe_to_broadcast(axis, group):
                     continue
@@ -291,7 +291,7 @@ def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> Non
                 if all(_accepts(trial, name, seed, state) for seed in seeds):
                     channel.send({"variant": candidate.model_dump(mode="json")})
                     accepted += 1
-                    found += 1
+                    count += 1
                 elif task.device == "cuda" and not _alive():
                     return
             if accepted:

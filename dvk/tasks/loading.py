@@ -116,13 +116,13 @@ def unexamined(
     source = _read(path)
     if entry is None:
         modules = re.findall(r"^class\s+(\w+)\s*\([^)]*\bModule\b", source, re.M)
-        found = ["Model"] if "Model" in modules else modules
-        if len(found) != 1:
+        names = ["Model"] if "Model" in modules else modules
+        if len(names) != 1:
             raise TaskError(
                 f"`{path.name}` does not say which class is meant",
-                f"name it: {path.name}:{(found or ['Name'])[-1]}",
+                f"name it: {path.name}:{(names or ['Name'])[-1]}",
             )
-        entry = found[0]
+        entry = names[0]
     task = of_text(
         source, entry, naming.stem(path) if entry == "Model" else f"{naming.stem(path)}:{entry}"
     )

@@ -46,8 +46,8 @@ def base_of(path: Path, package: str) -> Path:
 
 def absolute(source: str, package: str) -> str:
     """Return `source` with its relative imports rewritten relative to `package`."""
-    found = _relative(source)
-    if not found:
+    name = _relative(source)
+    if not name:
         return source
     lines = source.encode().splitlines(keepends=True)
     parts = package.split(".")
@@ -55,7 +55,7 @@ def absolute(source: str, package: str) -> str:
     for line in lines:
         starts.append(starts[-1] + len(line))
     text = source.encode()
-    for node in sorted(found, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+    for node in sorted(name, key=lambda node: (node.lineno, node.col_offset), reverse=True):
         at = starts[node.lineno - 1] + node.col_offset
         said = _FROM.match(text, at)
         assert said is not None, "a relative import begins so"

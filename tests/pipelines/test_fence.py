@@ -276,7 +276,7 @@ def test_one_bad_reference_of_several_is_a_verdict(
         device="cpu",
         workers=1,
         out=tmp_path / "run",
-        anew=True,
+        no_cache=True,
     )
     rows, run = verify.verify(asked, QUICK)
     assert [row.verdict.status for row in rows] == [

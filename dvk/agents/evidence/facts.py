@@ -16,10 +16,10 @@ def with_facts(rows: Iterable[MeasuredTask]) -> Iterator[MeasuredTask]:
     """The rows with facts; without those of tasks that cannot be captured here."""
     for row in rows:
         if row.facts is None:
-            found = crashes.run_guarded("capturing a task of a table", _captured, row)
-            if isinstance(found, crashes.Crashed):
+            captured = crashes.run_guarded("capturing a task of a table", _captured, row)
+            if isinstance(captured, crashes.Crashed):
                 continue
-            row = row.model_copy(update={"facts": found})
+            row = row.model_copy(update={"facts": captured})
         yield row
 
 

@@ -71,17 +71,17 @@ def grow(rows: Sequence[MeasuredTask], least: int = LEAST, sign: int = 1) -> lis
         sign: -1 grows a library of what loses, for experiments.
     """
     bar = BAR if sign > 0 else 1 / BAR
-    found: dict[SkillBlock, SkillGain | None] = {}
+    gains: dict[SkillBlock, SkillGain | None] = {}
     for mined, other in (parts := halves(rows), parts[::-1]):
         for block in candidates(mined, max(least // 2, 3), sign)[:MOST_TESTED]:
-            gain, before = _pooled(block, other, bar), found.get(block)
+            gain, before = _pooled(block, other, bar), gains.get(block)
             # Found twice, it is judged by the half that shows less.
-            if block not in found or (before is not None and _p(gain, sign) > _p(before, sign)):
-                found[block] = gain
-    kept = benjamini_hochberg([_p(gain, sign) for gain in found.values()], RATE)
+            if block not in gains or (before is not None and _p(gain, sign) > _p(before, sign)):
+                gains[block] = gain
+    kept = benjamini_hochberg([_p(gain, sign) for gain in gains.values()], RATE)
     tested = [
         Grown(block, gain, _refused(gain, keep, least, sign))
-        for (block, gain), keep in zip(found.items(), kept, strict=True)
+        for (block, gain), keep in zip(gains.items(), kept, strict=True)
     ]
     results: list[Grown] = []
     for one in sorted(tested, key=lambda one: (bool(one.why), -_worth(one, sign))):

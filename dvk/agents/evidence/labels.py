@@ -41,10 +41,10 @@ def label(skills: Iterable[Skill], row: MeasuredTask, most: int) -> SelectionLab
     gains: dict[str, float | None] = {}
     paying: list[tuple[float, str]] = []
     for skill in skills:
-        found = _gain(skill, row)
-        gains[skill.name] = math.exp(found.log) if isinstance(found, TaskGain) else found
-        if isinstance(found, TaskGain) and found.lo > WORTH:
-            paying.append((-found.log, skill.name))
+        gain = _gain(skill, row)
+        gains[skill.name] = math.exp(gain.log) if isinstance(gain, TaskGain) else gain
+        if isinstance(gain, TaskGain) and gain.lo > WORTH:
+            paying.append((-gain.log, skill.name))
     return SelectionLabel(gains, tuple(name for _, name in sorted(paying)[:most]))
 
 
@@ -68,10 +68,10 @@ def selection_example(
     Args:
         skills: those offered, in the order of the question.
     """
-    found = label(skills, row, settings.num_chosen)
-    if not any(gain is not None for gain in found.gains.values()):
+    labels = label(skills, row, settings.num_chosen)
+    if not any(gain is not None for gain in labels.gains.values()):
         return None
-    reasons = {name: f"x{found.gains[name]:.2f} here" for name in found.right}
+    reasons = {name: f"x{labels.gains[name]:.2f} here" for name in labels.right}
     names = [skill.name for skill in skills]
     return (
         dialect.selection(subject, skills, settings),

@@ -54,15 +54,15 @@ def candidates(rows: Sequence[MeasuredTask], least: int, sign: int = 1) -> list[
     if not rows:
         return []
     backend = Term("backend", "=", (rows[0].backend,))
-    found: dict[SkillBlock, float] = {}
+    scores: dict[SkillBlock, float] = {}
     for change, seen in observed(rows).items():
         if len({one.task for one in seen}) < least:
             continue
         for terms, bound in _conditions(rows, seen, least, sign):
             if bound > math.log(1.01):
                 block = SkillBlock(Condition((backend, *terms)), change)
-                found[block] = max(bound, found.get(block, bound))
-    return sorted(found, key=lambda block: (-found[block], str(block.do), str(block.when)))
+                scores[block] = max(bound, scores.get(block, bound))
+    return sorted(scores, key=lambda block: (-scores[block], str(block.do), str(block.when)))
 
 
 def observed(rows: Sequence[MeasuredTask]) -> dict[Change, list[Observed]]:

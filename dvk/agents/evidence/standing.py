@@ -63,14 +63,14 @@ def standing(skill: Skill, machine: str = "", backend: str = "") -> Standing | N
         machine: fingerprint; evidence of other devices does not count. Empty takes any.
         backend: evidence of others does not count. Empty takes any.
     """
-    found = [
+    entries = [
         one
         for entry in skill.evidence
         if (not backend or entry.get("backend") in (None, backend))
         and (one := _entry(entry)) is not None
         and (not machine or same_device(one.machine, machine))
     ]
-    return max(found, key=lambda one: one.num_tasks, default=None)
+    return max(entries, key=lambda one: one.num_tasks, default=None)
 
 
 def same_device(one: str, other: str) -> bool:
@@ -107,8 +107,8 @@ def ranked(skills: Iterable[Skill], machine: str, backend: str) -> list[Skill]:
     """By shrunken gain on a machine, the best first; those without evidence in their order, as gains of none."""
 
     def worth(skill: Skill) -> float:
-        found = standing(skill, machine, backend)
-        return found.shrunken if found is not None else 1.0
+        record = standing(skill, machine, backend)
+        return record.shrunken if record is not None else 1.0
 
     return sorted(skills, key=lambda skill: -worth(skill))
 
@@ -119,8 +119,8 @@ def chosen(skills: Iterable[Skill], facts: GraphFacts, machine: str, most: int) 
     result: list[Skill] = []
     with_block = [skill for skill in relevant(skills, facts) if skill.block is not None]
     for skill in ranked(with_block, machine, backend):
-        found = standing(skill, machine, backend)
-        if found is None or found.shrunken <= WORTH or found.lo <= 1.0 or len(result) == most:
+        record = standing(skill, machine, backend)
+        if record is None or record.shrunken <= WORTH or record.lo <= 1.0 or len(result) == most:
             continue
         if not any(contradict(skill, other) for other in result):
             result.append(skill)

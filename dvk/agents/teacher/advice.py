@@ -184,13 +184,13 @@ def follow(captured: CapturedGraph, advices: Sequence[Advice], backend: BackendN
         for advice in advices:
             if advice.structure or not advice.about(facts[kernel.name]):
                 continue
-            found = next(
+            option = next(
                 (o for name, o in options.items() if algorithm_kind(name) == advice.algorithm), None
             )
-            if not found:
+            if not option:
                 continue
             wanted = {f"{k} {v}" for k, v in advice.numbers.items()}
-            chosen = next((o for o in found if wanted <= set(numbers_of(kernel, o))), None)
+            chosen = next((o for o in option if wanted <= set(numbers_of(kernel, o))), None)
             if chosen is not None:
                 schedules[kernel.name] = chosen
                 changed = True

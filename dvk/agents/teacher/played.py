@@ -104,7 +104,7 @@ def attempts(subject: TaskContext, rng: random.Random, count: int) -> list[Teach
     captured, backend = subject.captured, subject.backend
     assert captured is not None
     own = described(captured, Plan(nanolang.structures(captured, backend)[0]), backend)
-    found = {own.text: TeacherAttempt(own.text, "as usual", _family(own.kernels))}
+    by_text = {own.text: TeacherAttempt(own.text, "as usual", _family(own.kernels))}
     for variant in nanolang.variants(captured, backend, rng, 2 * count):
         advice = advise(subject, variant, rng)
         plan = (
@@ -112,16 +112,18 @@ def attempts(subject: TaskContext, rng: random.Random, count: int) -> list[Teach
             if advice is not None and not advice.unseen
             else None
         )
-        if plan is None or advice is None or len(found) > count:
+        if plan is None or advice is None or len(by_text) > count:
             continue
         made = described(captured, plan, backend)
         note = format_note(advice, rng)
-        found.setdefault(
+        by_text.setdefault(
             made.text, TeacherAttempt(made.text, note.do, _family(made.kernels), skill(note))
         )
-    slips = dict.fromkeys((with_mistake(own.text, rng), without_line(rng.choice(list(found)), rng)))
+    slips = dict.fromkeys(
+        (with_mistake(own.text, rng), without_line(rng.choice(list(by_text)), rng))
+    )
     return [
-        *found.values(),
+        *by_text.values(),
         *(TeacherAttempt(slip, "with a slip", broken=True) for slip in slips if slip),
     ]
 

@@ -89,14 +89,14 @@ def opened_servers(
             ended.callback(local.stop)
             local.start()
             urls = local.url
-        found = servers(urls, config)
+        running = servers(urls, config)
         shared = local is not None and shares_gpu(config)
-        if not machine.gpu_names() and any(server.is_local for server in found):
+        if not machine.gpu_names() and any(server.is_local for server in running):
             turn = SharedTurns(of_cpu())
         elif shared:
             turn = SharedTurns(of_gpu())
         revive = (lambda _: local.revive()) if local is not None else None
-        pool = ServerPool(found, config.backbone.concurrency, revive, turn)
+        pool = ServerPool(running, config.backbone.concurrency, revive, turn)
         if config.rollout.temperature != 1:
             for server in pool.alive:
                 server.require_sampled_logprobs()

@@ -281,10 +281,10 @@ def partition(conversations: Sequence[Conversation], count: int) -> list[list[in
     equal: dict[str, list[int]] = {}
     for position, conversation in enumerate(conversations):
         equal.setdefault(conversation.model_dump_json(), []).append(position)
-    found: list[list[int]] = [[] for _ in range(count)]
+    shares: list[list[int]] = [[] for _ in range(count)]
     for group in sorted(equal.values(), key=len, reverse=True):
-        min(found, key=len).extend(group)
-    return [sorted(part) for part in found if part]
+        min(shares, key=len).extend(group)
+    return [sorted(part) for part in shares if part]
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

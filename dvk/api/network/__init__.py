@@ -179,9 +179,11 @@ def _story(
     """The stages, one after another."""
     began, note, model = time.monotonic(), _notes(request.quiet), network.model
     alone = _alone(request.source.device)
-    found = _profiled(folder, model, calls[0], alone)
-    blocks = Blocks(folder, model, calls[0], found, backend, config, alone)
-    note(f"{request.source.spec}: {found.ms:.2f} ms a call, {len(blocks.groups)} kinds of blocks")
+    profiled = _profiled(folder, model, calls[0], alone)
+    blocks = Blocks(folder, model, calls[0], profiled, backend, config, alone)
+    note(
+        f"{request.source.spec}: {profiled.ms:.2f} ms a call, {len(blocks.groups)} kinds of blocks"
+    )
     blocks.try_all(note)
     blocks.search(note, {"library": request.library, "strategy": request.strategy})
     patches, left = blocks.patches()
@@ -223,9 +225,9 @@ def _profiled(folder: RunFolder, model: nn.Module, call: examples.Call, alone: A
         read = json.loads(file.read_text(encoding="utf-8"))
         return Profile(read["ms"], tuple(Part(**part) for part in read["parts"]))
     with alone():
-        found = profile(model, *call)
-    folder.write_text(PROFILE, json.dumps(asdict(found), indent=1) + "\n")
-    return found
+        parts = profile(model, *call)
+    folder.write_text(PROFILE, json.dumps(asdict(parts), indent=1) + "\n")
+    return parts
 
 
 def _alone(device: str) -> Callable[[], Any]:

@@ -119,8 +119,8 @@ class Blocks:
     @property
     def gains(self) -> dict[str, float]:
         """Speedups by group: measured where it was searched, estimated else."""
-        found = {name: one.gain for name, one in self.tried.items()}
-        return found | {name: one.gain for name, one in self.searched.items()}
+        by_name = {name: one.gain for name, one in self.tried.items()}
+        return by_name | {name: one.gain for name, one in self.searched.items()}
 
     def chosen(self) -> list[tuple[Group, tuple[str, ...]]]:
         """The choice by what is known now."""

@@ -61,10 +61,10 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     Raises:
         UsageError: no such file, no JSON object, or no pair.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for text in texts:
         if text.endswith(".json") and "=" not in text:
-            found = _merged(found, _read(Path(text)))
+            settings = _merged(settings, _read(Path(text)))
             continue
         key, sign, value = text.partition("=")
         if not sign or not key.strip():
@@ -75,8 +75,8 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
         nested: Any = _value(value.strip())
         for part in reversed(key.strip().split(".")):
             nested = {part: nested}
-        found = _merged(found, nested)
-    return found
+        settings = _merged(settings, nested)
+    return settings
 
 
 def build(source: ModelSource) -> Network:
@@ -162,14 +162,14 @@ def _library(name: str) -> Any:
 
 def _class(library: Any, where: str, name: str) -> Any:
     try:
-        found = getattr(library, name, None)
+        candidate = getattr(library, name, None)
     except Exception as error:  # lazily imported: what it needs may be missing
         hint = f"install what {where} asks for"
         raise UsageError(f"{where}.{name} cannot be imported: {blame(error)}", hint) from error
-    if not isinstance(found, type):
+    if not isinstance(candidate, type):
         near = difflib.get_close_matches(name, dir(library), 3)
         raise UsageError(f"{where} has no class `{name}`", _nearest(near, f"dir({where})"))
-    return found
+    return candidate
 
 
 def _refuse_unknown(owner: str, settings: dict[str, Any], known: set[str]) -> None:
@@ -207,14 +207,14 @@ def _of_file(namespace: dict[str, Any], where: str, name: str, settings: dict[st
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read `{path}`: {error.strerror}", "give a JSON file") from None
     except ValueError as error:
         raise UsageError(f"`{path}` is not JSON: {error}", "correct it") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise UsageError(f"`{path}` holds no JSON object", "write the settings as an object")
-    return found
+    return content
 
 
 def _value(text: str) -> Any:

@@ -51,7 +51,7 @@ def groups(profile: Profile) -> list[Group]:
     alike: dict[tuple[str, str, str], list[Part]] = defaultdict(list)
     for part in profile.parts:
         alike[part.kind, part.structure, part.inputs].append(part)
-    found: list[Group] = []
+    result: list[Group] = []
     names: dict[str, int] = {}
     for (kind, _, inputs), parts in alike.items():
         ms = sum(part.ms for part in parts)
@@ -61,8 +61,8 @@ def groups(profile: Profile) -> list[Group]:
         names[short] = names.get(short, 0) + 1
         name = short if names[short] == 1 else f"{short}_{names[short]}"
         paths = tuple(part.path for part in parts)
-        found.append(Group(name, kind, inputs, paths, ms, ms / profile.ms))
-    return sorted(found, key=lambda one: -one.ms)
+        result.append(Group(name, kind, inputs, paths, ms, ms / profile.ms))
+    return sorted(result, key=lambda one: -one.ms)
 
 
 def chosen(

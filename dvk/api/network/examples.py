@@ -61,14 +61,14 @@ def _drawn(network: Network) -> Call:
             raise fault("get_inputs() failed", error, "run it in Python by itself") from error
         return ([], given) if isinstance(given, dict) else (list(given), {})
     library = network.source.spec.partition(":")[0]
-    found = OF_LIBRARY[library](network.model, takes) if library in OF_LIBRARY else None
-    if found is None:
+    inputs = OF_LIBRARY[library](network.model, takes) if library in OF_LIBRARY else None
+    if inputs is None:
         told = ", ".join(name for name in takes if name not in ("kwargs", "args"))
         problem = (
             f"nothing says what `{network.source.spec}` is called with; its forward takes {told}"
         )
         raise UsageError(problem, 'add e.g. --input "x=float32[1,3,224,224]"')
-    return found
+    return inputs
 
 
 # ---------------------------------------------------------------- what configurations say

@@ -44,7 +44,7 @@ def child(channel: RequestChannel) -> None:
     request: Any = channel.receive()
     given = request["source"]
     network = build(ModelSource(**{**given, "inputs": tuple(given["inputs"])}))
-    found = verifying.measure(
+    measured = verifying.measure(
         network.model,
         patching.load(Path(request["package"])),
         examples.draw(network, 0),
@@ -54,4 +54,4 @@ def child(channel: RequestChannel) -> None:
         only=request["only"],
         with_compile=request["compiled"],
     )
-    channel.send(asdict(found))
+    channel.send(asdict(measured))

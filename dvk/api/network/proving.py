@@ -104,7 +104,7 @@ def prove(
         path: "its kernels do not fit how the model calls it" for path, on in used.items() if not on
     }
     timed = _claimed(subject, patch, kept, alone, compiled=compiled)
-    found = _claim(timed)
+    claim = _claim(timed)
     over = [one.over_compile for one in timed if one.over_compile]
     return Proved(
         kept=tuple(kept),
@@ -112,9 +112,9 @@ def prove(
         idle=idle,
         checked=tuple(checked),
         timed=tuple(timed),
-        claim=found.model_dump(mode="json"),
+        claim=claim.model_dump(mode="json"),
         over_compile=process_interval(over).model_dump(mode="json") if len(over) > 1 else None,
-        why=found.why,
+        why=claim.why,
     )
 
 

@@ -44,11 +44,11 @@ def _configurations(model: nn.Module) -> Iterator[Any]:
 @contextmanager
 def _recorded(objects: list[Any]) -> Iterator[dict[str, set[str]]]:
     """Have these objects record the names of values that are read of them."""
-    found: dict[str, set[str]] = {}
+    reads: dict[str, set[str]] = {}
     were: list[tuple[Any, type]] = []
     for one in objects:
         kind = type(one)
-        names = found.setdefault(kind.__name__, set())
+        names = reads.setdefault(kind.__name__, set())
 
         def read(self: Any, name: str, kind: Any = kind, names: set[str] = names) -> Any:
             value = kind.__getattribute__(self, name)
@@ -59,11 +59,11 @@ def _recorded(objects: list[Any]) -> Iterator[dict[str, set[str]]]:
         try:
             one.__class__ = type(kind.__name__, (kind,), {"__getattribute__": read})
         except TypeError:  # its layout is fixed: all of it counts
-            del found[kind.__name__]
+            del reads[kind.__name__]
             continue
         were.append((one, kind))
     try:
-        yield found
+        yield reads
     finally:
         for one, kind in were:
             one.__class__ = kind

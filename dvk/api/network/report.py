@@ -20,8 +20,8 @@ def summary(
     folder: Path, spec: str, backend: str, blocks: Blocks, left: Mapping[str, str], proved: Proved
 ) -> dict[str, Any]:
     """Return status, figures, and a row for each kind of block; times in milliseconds, shares of the model's time."""
-    found = proved.claim
-    speedup = found["speedup"] if found else None
+    claim = proved.claim
+    speedup = claim["speedup"] if claim else None
     outcome = status(proved)
     over = proved.over_compile
     first = proved.timed[0] if proved.timed else None

@@ -67,8 +67,8 @@ def tried(module: nn.Module, call: Call, written: Written, backend: str) -> Trie
         captured = graph_of(module, call)
         left = sum(node.op == "left" for node in captured.graph.nodes)
         texts = drop_ins(captured, written, backend)
-        found = [_measured(module, execute(text, role="quick").ModelNew, call) for text in texts]
-        best = max(found, key=lambda one: one.gain, default=Tried(1.0, why=NOTHING))
+        times = [_measured(module, execute(text, role="quick").ModelNew, call) for text in texts]
+        best = max(times, key=lambda one: one.gain, default=Tried(1.0, why=NOTHING))
         return Tried(best.gain, left, best.why)
     except CannotCompose as error:
         return Tried(1.0, why=f"the composer cannot capture it: {error}")

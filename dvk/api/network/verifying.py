@@ -59,7 +59,7 @@ def check(
 ) -> list[Checked]:
     """Compare the patched model with the original on several inputs."""
     truths = Truths(model)
-    found = []
+    differences = []
     with torch.no_grad():
         for number, call in enumerate(calls):
             truth = truths.outputs(call, number)
@@ -69,13 +69,15 @@ def check(
             try:
                 got = _called(model, call, number)
             except Exception as error:  # noqa: BLE001 - reported as what is wrong
-                found.append(Checked(f"the patched model raised {error}"[:300], 0.0, 0.0, 0.0))
+                differences.append(
+                    Checked(f"the patched model raised {error}"[:300], 0.0, 0.0, 0.0)
+                )
                 continue
             finally:
                 patch.remove(model)
             one = _compared(got, same, truth, _dtypes(model))
-            found.append(replace(one, untrue=truths.why))
-    return found
+            differences.append(replace(one, untrue=truths.why))
+    return differences
 
 
 def measure(
@@ -210,11 +212,11 @@ class Truths:
             try:
                 if where not in self.made:
                     self.made[where] = copied(self.model).to(where).double()
-                found = _called(self.made[where], _widened(call, where), seed)
+                result = _called(self.made[where], _widened(call, where), seed)
             except Exception as error:  # noqa: BLE001 - a model of any kind may raise anything where it was not made for
                 reasons.append(f"on {where}: {error}".partition("\n")[0][:200])
             else:
-                return found
+                return result
         self.why = "; ".join(reasons)
         return None
 

@@ -86,11 +86,11 @@ class Engine:
             return []
         self.decoder.refresh()
         keys = keys_for([as_bytes(prompt) for prompt in prompts], seed, streams)
-        found: dict[int, Sampled] = {}
+        sampled: dict[int, Sampled] = {}
         for part in self._parts(prompts, limit):
             mine = [prompts[i] for i in part], [keys[i] for i in part]
-            found.update(zip(part, self._decode(*mine, limit, stops, temperature, top_p)))
-        return [found[i] for i in range(len(prompts))]
+            sampled.update(zip(part, self._decode(*mine, limit, stops, temperature, top_p)))
+        return [sampled[i] for i in range(len(prompts))]
 
     def _parts(self, prompts: Sequence[Sequence[int]], limit: int) -> list[list[int]]:
         """The prompts that are decoded together: all, if slots as long as the longest needs hold them; else those of like length, the

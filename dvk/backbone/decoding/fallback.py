@@ -114,7 +114,7 @@ def run(
 def _cut(tokens: list[int], logprobs: list[float], stops: Stops) -> Sampled:
     """The row's tokens up to its end; `generate` pads until every row has ended."""
     ends = [place + 1 for place, token in enumerate(tokens) if token in stops.ids]
-    found = stops.find(tokens[: ends[0]] if ends else tokens)
-    cut = min([end for end in (ends[0] if ends else None, found) if end is not None], default=None)
+    stop = stops.find(tokens[: ends[0]] if ends else tokens)
+    cut = min([end for end in (ends[0] if ends else None, stop) if end is not None], default=None)
     kept = tokens[:cut]
     return Sampled(tuple(kept), tuple(logprobs[: len(kept)]), "length" if cut is None else "stop")

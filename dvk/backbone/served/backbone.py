@@ -35,17 +35,17 @@ def servers(urls: str, config: Config) -> list[Server]:
         UsageError: one is no URL.
     """
     key = os.environ.get(config.backbone.api_key_env)
-    found = dict.fromkeys(url.strip() for url in urls.split(",") if url.strip())
-    for url in found:
+    result = dict.fromkeys(url.strip() for url in urls.split(",") if url.strip())
+    for url in result:
         if not url.startswith(("http://", "https://")):
             raise UsageError(
                 f"not a server's URL: `{url}`",
                 "write http://HOST:PORT, several with commas between",
             )
-    if not found:
+    if not result:
         raise UsageError("no server given", "write served:http://HOST:PORT")
     timeout_s, model = config.backbone.timeout_s, config.served.model
-    return [Server(url, key, timeout_s, model) for url in found]
+    return [Server(url, key, timeout_s, model) for url in result]
 
 
 def connect(urls: str, config: Config) -> ServedBackbone:

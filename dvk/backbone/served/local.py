@@ -145,12 +145,17 @@ class LocalServer:
 
     def environment(self) -> dict[str, str]:
         """Variables of the server's process."""
-        found = {**os.environ, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
+        variables = {
+            **os.environ,
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
         if not self.config.backbone.lora_rank or shares_gpu(self.config):
-            found["VLLM_SERVER_DEV_MODE"] = "1"  # reloads whole weights, sleeps; on loopback only
+            # It reloads whole weights and sleeps; on loopback only.
+            variables["VLLM_SERVER_DEV_MODE"] = "1"
         if (gpus := server_gpus(self.config)) is not None:
-            found["CUDA_VISIBLE_DEVICES"] = gpus
-        return found
+            variables["CUDA_VISIBLE_DEVICES"] = gpus
+        return variables
 
     def _end_of_log(self) -> str:
         try:
@@ -200,7 +205,7 @@ class SharedTurns:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port

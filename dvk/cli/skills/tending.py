@@ -72,16 +72,16 @@ def diff(
     from dvk.skills import Library, merging
 
     with Library.open(one) as first, Library.open(other) as second:
-        found = merging.diff(first, second)
+        changes = merging.diff(first, second)
     if as_json:
-        print(json.dumps(asdict(found), indent=2))
+        print(json.dumps(asdict(changes), indent=2))
         return
-    for sign, names in (("+", found.added), ("-", found.removed)):
+    for sign, names in (("+", changes.added), ("-", changes.removed)):
         for name in names:
             print(f"{sign} {name}")
-    for name, fields in found.changed.items():
+    for name, fields in changes.changed.items():
         print(f"~ {name}: {', '.join(fields)}")
-    if not (found.added or found.removed or found.changed):
+    if not (changes.added or changes.removed or changes.changed):
         print("no difference")
 
 

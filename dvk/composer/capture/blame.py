@@ -62,11 +62,11 @@ def with_location(error: CannotCompose, node: Any) -> CannotCompose:
     if places:
         _, path, rest = trace[places[-1]].split('"')
         where = f" ({Path(path).name},{rest.split(', in ')[0].removeprefix(',')}: {''.join(trace[places[-1] + 1 : places[-1] + 2])})"
-    found = CannotCompose(f"{error}{where}", error.traceback)
-    found.path = stack[-1][0].partition("@")[0] if stack else None
+    located = CannotCompose(f"{error}{where}", error.traceback)
+    located.path = stack[-1][0].partition("@")[0] if stack else None
     steps = [trace[n].split('"')[1:] for n in reversed(places)]
-    found.lines = tuple((path, int(rest.split(",")[1].split()[-1])) for path, rest in steps)
-    return found
+    located.lines = tuple((path, int(rest.split(",")[1].split()[-1])) for path, rest in steps)
+    return located
 
 
 def one_line(error: BaseException) -> str:

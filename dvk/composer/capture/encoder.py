@@ -137,8 +137,8 @@ class Encoder:
         def of(tree: Any) -> Any:
             if isinstance(tree, dict):
                 if set(tree) == {"ref"}:
-                    found = returned[tree["ref"]]
-                    return found if isinstance(found, dict) and "ref" in found else {"value": found}
+                    value = returned[tree["ref"]]
+                    return value if isinstance(value, dict) and "ref" in value else {"value": value}
                 return {key: of(part) for key, part in tree.items()}
             return [of(part) for part in tree] if isinstance(tree, list) else tree
 

@@ -141,9 +141,9 @@ def _with_remedy(error: CannotCompose, quick: Collection[CallSite]) -> CannotCom
         if "output" in str(error)
         else REMEDY
     )
-    found = CannotCompose(f"{error}; {remedy}", error.traceback)
-    found.path = error.path
-    return found
+    remedied = CannotCompose(f"{error}; {remedy}", error.traceback)
+    remedied.path = error.path
+    return remedied
 
 
 class _Search:
@@ -219,16 +219,16 @@ class _Search:
             return self._leave(outward(error.place, self.call))
         if isinstance(error, ChangesState) and not error.path:
             return False
-        found = list(candidates(error, self.call))
+        repairs = list(candidates(error, self.call))
         if not self.answers and _is_about_values(error):
-            self.answers, self.asking = True, found
+            self.answers, self.asking = True, repairs
             return True
         if isinstance(error, Unrepeatable) and self._leave(self.asking):
             self.answers, self.asking = False, []
             return True
-        if self._leave(found):
+        if self._leave(repairs):
             return True
-        if not found and not innermost_user_line(error.__cause__ or error) and error.path is None:
+        if not repairs and not innermost_user_line(error.__cause__ or error) and error.path is None:
             # The location is unknown.
             while self.untried:
                 place = self.untried.pop(0)

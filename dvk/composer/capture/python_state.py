@@ -327,9 +327,9 @@ def _somewhere(model: torch.nn.Module, what: str, *names: str) -> StateChange:
 
 def _codes(module: torch.nn.Module) -> list[CodeType]:
     """The code of the module's methods outside torch, forward() first."""
-    found = sorted(functions_of(module), key=lambda f: f.__name__ != "forward")
+    functions = sorted(functions_of(module), key=lambda f: f.__name__ != "forward")
     return [
-        f.__code__ for f in found if f.__name__ != "__init__" and f.__code__.co_name != "called"
+        f.__code__ for f in functions if f.__name__ != "__init__" and f.__code__.co_name != "called"
     ]
 
 
@@ -342,10 +342,10 @@ def functions_of(module: torch.nn.Module) -> list[FunctionType]:
         for value in vars(kind).values()
     ]
     held += [value for value in vars(module).values() if isinstance(value, FunctionType)]
-    found = [value for value in held if isinstance(value, FunctionType)]
-    return found + [
+    functions = [value for value in held if isinstance(value, FunctionType)]
+    return functions + [
         inside
-        for f in found
+        for f in functions
         for cell in f.__closure__ or ()
         if isinstance(inside := _contents(cell), FunctionType)
     ]

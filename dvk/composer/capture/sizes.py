@@ -86,10 +86,10 @@ class SizedGraph:
 
     def numbers(self) -> set[int]:
         """Numbers of the graph that no size changes."""
-        found: set[int] = set()
+        values: set[int] = set()
         for node in self.nodes:
-            _collect((node.args, node.kwargs, node.shape, node.strides), found)
-        return found
+            _collect((node.args, node.kwargs, node.shape, node.strides), values)
+        return values
 
 
 def operators(dims: Sequence[Dim], captures: Mapping[Sizes, CapturedGraph]) -> None:
@@ -175,10 +175,10 @@ class _Match:
         ]
         for count in range(1, min(MAX_TERMS, len(values) - 1) + 1):
             for chosen in combinations(range(len(products)), count):
-                found = _solved([[row[c] for c in chosen] for row in rows], values)
-                if found is not None:
+                coefficients = _solved([[row[c] for c in chosen] for row in rows], values)
+                if coefficients is not None:
                     return Formula(
-                        tuple((products[c], n) for c, n in zip(chosen, found, strict=True))
+                        tuple((products[c], n) for c, n in zip(chosen, coefficients, strict=True))
                     )
         other = next(n for n, value in enumerate(values) if value != values[0])
         told = ", ".join(map(str, values))
@@ -206,10 +206,10 @@ def _solved(rows: list[list[int]], values: list[int]) -> list[int] | None:
             if r != column and left[r][column]:
                 by = left[r][column] / left[column][column]
                 left[r] = [a - by * b for a, b in zip(left[r], left[column], strict=True)]
-    found = [left[r][count] / left[r][r] for r in range(count)]
-    if any(n.denominator != 1 or not n for n in found):
+    solution = [left[r][count] / left[r][r] for r in range(count)]
+    if any(n.denominator != 1 or not n for n in solution):
         return None
-    whole = [int(n) for n in found]
+    whole = [int(n) for n in solution]
     fits = all(
         sum(a * b for a, b in zip(row, whole, strict=True)) == value
         for row, value in zip(rows, values, strict=True)

@@ -134,7 +134,7 @@ def _refill(value: Any, before: Any) -> None:
 
 def freed(changes: Iterable[StateChange], left: tuple[str, ...]) -> tuple[str, ...]:
     """The changed attributes, by path and name, except those of submodules that are left."""
-    found = {
+    names = {
         (change.owner.removeprefix("self").removeprefix("."), change.name)
         for change in changes
         if change.owner[:4] == "self"
@@ -142,7 +142,7 @@ def freed(changes: Iterable[StateChange], left: tuple[str, ...]) -> tuple[str, .
     return tuple(
         sorted(
             f"{path}.{name}"
-            for path, name in found
+            for path, name in names
             if not any(f"{path}.".startswith(f"{one}.") for one in left)
         )
     )
@@ -237,9 +237,9 @@ def _check_unnamed(
             error.lines = lines
             raise error
         functions += [
-            found
+            value
             for name in names_in(function.__code__)
-            if isinstance(found := function.__globals__.get(name), FunctionType)
+            if isinstance(value := function.__globals__.get(name), FunctionType)
         ]
 
 

@@ -56,10 +56,10 @@ class Parts:
             or set(code.co_freevars) - {"__class__"}
         ):
             return None
-        found = _definition(code)
-        if found is None or code.co_flags & 0x2A0:  # generators and coroutines
+        definition = _definition(code)
+        if definition is None or code.co_flags & 0x2A0:  # generators and coroutines
             return None
-        tree, owner = found
+        tree, owner = definition
         try:
             split = Split(
                 functions[0],

@@ -120,7 +120,7 @@ def facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
         if id(node) in {id(node) for node in one.program.guarded}
     ]
     layouts = list(dict.fromkeys(layouts))
-    found = {
+    result = {
         "inputs": _inputs(fused),
         "device": repr(task.device) if task.device != "cpu" else "",
         "asked": repr(tuple(sorted({name for one in fused for name in one.captured.asked})) or ""),
@@ -133,7 +133,7 @@ def facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
         "layouts": _lines([f"{one}," for one in layouts]),
         "writes": repr(_writes(fused, held) or ""),
     }
-    return [f"_dvk_{name} = {value}" for name, value in found.items() if value not in ("", "''")]
+    return [f"_dvk_{name} = {value}" for name, value in result.items() if value not in ("", "''")]
 
 
 def _writes(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:

@@ -108,10 +108,10 @@ def _results(group: Sequence[Fused]) -> Results | str:
         return "it takes no tensors"
     if len(one.inputs) + len(weights) > MOST_TENSORS:
         return f"it takes more than {MOST_TENSORS} tensors, the most that an operator can have"
-    found = [each.program.results for each in group]
-    several = [each for each in found if isinstance(each, Results)]
-    if len(several) < len(found):
-        return next(each for each in found if isinstance(each, str))
+    results = [each.program.results for each in group]
+    several = [each for each in results if isinstance(each, Results)]
+    if len(several) < len(results):
+        return next(each for each in results if isinstance(each, str))
     return joined(several) if len(several) > 1 else several[0]
 
 

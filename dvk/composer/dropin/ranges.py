@@ -30,11 +30,11 @@ def groups(fused: Sequence[Fused]) -> Iterator[tuple[int, Sequence[Fused]]]:
 
 def declared(node: Node) -> dict[str, int]:
     """The dimensions that are sizes of an input: name in texts → position."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for position, size in enumerate(node.shape or ()):
         if isinstance(size, SymbolicSize) and repr(size).startswith(ARGUMENT):
-            found.setdefault(repr(size), position)
-    return found
+            sizes.setdefault(repr(size), position)
+    return sizes
 
 
 def is_whole(group: Sequence[Fused]) -> bool:

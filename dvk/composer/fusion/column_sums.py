@@ -55,8 +55,8 @@ def partitioned(graph: PrimGraph, may_merge: MayMerge, device: str) -> Partition
 
     sums = {p for p in graph.prims if _across_memory(p)}
     made = apart(sums)
-    found = {p for group in made.groups for p in group.partials}
-    return made if found == sums else apart(found)
+    nodes = {p for group in made.groups for p in group.partials}
+    return made if nodes == sums else apart(nodes)
 
 
 def _across_memory(prim: IRNode) -> bool:

@@ -107,10 +107,10 @@ def _sides(group: FusionGroup, times: IRNode) -> tuple[frozenset[Var], frozenset
 
 def are_whole(part: Partition) -> bool:
     """Every multiplication is in the kernel of its sum: apart, all products would be written to memory."""
-    found = [set(group.members) for group in part.groups]
+    groups = [set(group.members) for group in part.groups]
     return all(
         prim.operands[0].base in members  # type: ignore[union-attr]
-        for members in found
+        for members in groups
         for prim in members
         if _is_sum(prim)
     )

@@ -146,13 +146,13 @@ def staged(kernel: Kernel, form: ConvForm, at_lane: Var, at_band: Var) -> list[I
 
 def needed(kernel: Kernel, targets: Iterable[int], given: Iterable[int] = ()) -> list[Instr]:
     """Instructions that the targets need, in order, the targets included; `given` are already known."""
-    found: set[int] = set()
+    dims: set[int] = set()
     pending, known = list(targets), set(given)
     while pending:
         id_ = pending.pop()
-        if id_ not in found and id_ not in known:
-            found.add(id_)
+        if id_ not in dims and id_ not in known:
+            dims.add(id_)
             pending.extend(
                 a.id for a in kernel.instrs[id_].args if not isinstance(a, (bool, int, float))
             )
-    return [i for i in kernel.instrs if i.id in found]
+    return [i for i in kernel.instrs if i.id in dims]

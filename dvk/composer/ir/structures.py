@@ -395,9 +395,9 @@ def conditions(
 
 def places(tree: Any, text: str) -> Iterator[tuple[str, str]]:
     """The path of every tensor in a tree of `taken`, with the text that reads it from the object named by `text`."""
-    found: dict[str, str] = {}
-    list(conditions(tree, text, lambda path, where: found.setdefault(path, where), repr))
-    yield from found.items()
+    paths: dict[str, str] = {}
+    list(conditions(tree, text, lambda path, where: paths.setdefault(path, where), repr))
+    yield from paths.items()
 
 
 def resolved(path: list[str], home: dict[str, Any] | None = None) -> Any:

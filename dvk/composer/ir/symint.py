@@ -226,7 +226,7 @@ def symbol(name: str, value: int) -> SymbolicSize:
 
 def arguments(values: Iterable[Any]) -> list[str]:
     """The names of dimensions that occur in sizes, sorted."""
-    found: set[str] = set()
+    names: set[str] = set()
     pending = list(values)
     while pending:
         value = pending.pop()
@@ -234,9 +234,9 @@ def arguments(values: Iterable[Any]) -> list[str]:
             pending.append(value.size)
         elif isinstance(value, SymbolicSize):
             atoms = [atom for term in value.terms for atom in term]
-            found |= {a for a in atoms if isinstance(a, str) and a.startswith(ARGUMENT)}
+            names |= {a for a in atoms if isinstance(a, str) and a.startswith(ARGUMENT)}
             pending += [part for a in atoms if not isinstance(a, str) for part in a[1:]]
-    return sorted(found)
+    return sorted(names)
 
 
 def _size(value: int, terms: dict[Term, int], known: dict[int, SymbolicSize]) -> SymbolicSize:

@@ -21,17 +21,17 @@ def real(low: Lowering, node: Node, args: list[Any], count: int) -> list[Operand
 
     PyTorch rounds such a number on some devices and not on others.
     """
-    found = operands(node, args, count)
-    if found is None or node.dtype not in FLOATS:
+    values = operands(node, args, count)
+    if values is None or node.dtype not in FLOATS:
         return None
     if node.dtype in HALVES and any(
-        not isinstance(v, View) and rounded(float(v), node.dtype) != float(v) for v in found
+        not isinstance(v, View) and rounded(float(v), node.dtype) != float(v) for v in values
     ):
         return None
     compute = register_type(node.dtype)
     return [
         low.typed(low.rounded_as_stored(v), compute) if isinstance(v, View) else float(v)  # type: ignore[arg-type]
-        for v in found
+        for v in values
     ]
 
 
@@ -62,12 +62,12 @@ def signed_as(low: Lowering, size: View, sign: View) -> View:
 def _modulo(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     if node.dtype in INTS:
         return integers.modulo(low, node, args)
-    found = real(low, node, args, 2)
-    if found is None or node.dtype == "float64":
+    values = real(low, node, args, 2)
+    if values is None or node.dtype == "float64":
         return None
     if "fmod" in node.op:
-        return finish(low, node, low.pointwise("fmod", *found))
-    return finish(low, node, _remainder(low, *found)[0])
+        return finish(low, node, low.pointwise("fmod", *values))
+    return finish(low, node, _remainder(low, *values)[0])
 
 
 def _remainder(low: Lowering, a: Operand, b: Operand) -> tuple[View, View, View]:
@@ -109,10 +109,10 @@ def _rounded_division(
                 ),
             ),
         )
-    found = real(low, node, args, 2)
-    if found is None:
+    values = real(low, node, args, 2)
+    if values is None:
         return None
-    a, b = found
+    a, b = values
     if node.dtype == "float64":
         return None
     quotient = low.pointwise("div", a, b)
@@ -159,16 +159,16 @@ def _floored(low: Lowering, a: Operand, b: Operand, quotient: View) -> View:
 def _of_two(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name = node.op.split(".")[1]
     if name in ("fmax", "fmin") and node.dtype not in FLOATS:
-        found = operands(node, args, 2)
+        values = operands(node, args, 2)
         return (
-            finish(low, node, low.pointwise(name[1:], *found, compute=compute_type(node, found)))
-            if found
+            finish(low, node, low.pointwise(name[1:], *values, compute=compute_type(node, values)))
+            if values
             else None
         )
-    found = real(low, node, args, 2)
-    if found is None:
+    values = real(low, node, args, 2)
+    if values is None:
         return None
-    a, b = numbers_too(low, node, found)
+    a, b = numbers_too(low, node, values)
     if name in ("atan2", "arctan2"):
         return finish(low, node, low.pointwise("atan2", a, b))
     if name == "copysign":
@@ -201,10 +201,10 @@ def _hypot(low: Lowering, a: View, b: View) -> View:
 
 @rule("signbit")
 def _signbit(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    found = operands(node, args, 1)
-    if found is None or not isinstance(found[0], View):
+    values = operands(node, args, 1)
+    if values is None or not isinstance(values[0], View):
         return None
-    x = found[0]
+    x = values[0]
     return (
         low.pointwise("signbit", x)
         if x.dtype in FLOATS
@@ -225,10 +225,10 @@ def _signbit(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
 )
 def _of_one(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name = node.op.split(".")[1].removeprefix("special_")
-    found = real(low, node, args, 1)
-    if found is None or not isinstance(found[0], View):
+    values = real(low, node, args, 1)
+    if values is None or not isinstance(values[0], View):
         return None
-    x = found[0]
+    x = values[0]
     if name == "sinc":
         turn = low.pointwise("mul", x, math.pi)
         return finish(

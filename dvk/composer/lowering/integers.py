@@ -22,27 +22,27 @@ def _bitwise(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
     if node.dtype == "bool":
         pair = operands(node, args, 2)
         return low.pointwise(_BOOLS[name], *pair, dtype="bool", compute="bool") if pair else None
-    found = _of_type(low, node, args)
-    return finish(low, node, low.pointwise(_BITS[name], *found)) if found else None
+    values = _of_type(low, node, args)
+    return finish(low, node, low.pointwise(_BITS[name], *values)) if values else None
 
 
 @rule("bitwise_not")
 def _bitwise_not(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    found = operands(node, args, 1)
-    if found is None or node.dtype not in (*INTS, "bool"):
+    values = operands(node, args, 1)
+    if values is None or node.dtype not in (*INTS, "bool"):
         return None
     if node.dtype == "bool":
-        return low.pointwise("not", *found, compute="bool")
-    return finish(low, node, low.pointwise("bxor", *found, -1, compute=node.dtype))
+        return low.pointwise("not", *values, compute="bool")
+    return finish(low, node, low.pointwise("bxor", *values, -1, compute=node.dtype))
 
 
 @rule("bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__")
 def _shift(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     """A shift by a negative number or by more than all bits equals a shift by all bits: 0, or the sign."""
-    found = _of_type(low, node, args)
-    if found is None or not isinstance(found[0], View):
+    values = _of_type(low, node, args)
+    if values is None or not isinstance(values[0], View):
         return None
-    x, by = found
+    x, by = values
     bits, left, dtype = (
         8 * BYTES[str(node.dtype)],
         "left" in node.op or "lshift" in node.op,
@@ -75,10 +75,10 @@ def _shift(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
 
 def _of_type(low: Lowering, node: Node, args: list[Any]) -> list[Operand] | None:
     """Two operands of the result's integer type; None for another type, or a number outside its range."""
-    found = operands(node, args, 2)
-    if found is None or node.dtype not in INTS or any(not _fits(v, node.dtype) for v in found):
+    values = operands(node, args, 2)
+    if values is None or node.dtype not in INTS or any(not _fits(v, node.dtype) for v in values):
         return None
-    return [low.typed(v, node.dtype) if isinstance(v, View) else v for v in found]
+    return [low.typed(v, node.dtype) if isinstance(v, View) else v for v in values]
 
 
 def _fits(value: Operand, dtype: str) -> bool:
@@ -90,22 +90,22 @@ def _fits(value: Operand, dtype: str) -> bool:
 
 
 def _by_number(low: Lowering, node: Node, args: list[Any]) -> tuple[View, int] | None:
-    found = _of_type(low, node, args)
+    values = _of_type(low, node, args)
     if (
-        found is None
-        or not isinstance(found[0], View)
-        or isinstance(found[1], View)
-        or found[1] in (0, -1)
+        values is None
+        or not isinstance(values[0], View)
+        or isinstance(values[1], View)
+        or values[1] in (0, -1)
     ):
         return None
-    return found[0], int(found[1])
+    return values[0], int(values[1])
 
 
 def modulo(low: Lowering, node: Node, args: list[Any]) -> View | None:
     """`fmod`, with the dividend's sign, or `remainder`, with the divisor's."""
-    if (found := _by_number(low, node, args)) is None:
+    if (operands := _by_number(low, node, args)) is None:
         return None
-    x, by = found
+    x, by = operands
     left = low.pointwise("irem", x, by)
     if "remainder" in node.op:
         left = low.pointwise(
@@ -116,9 +116,9 @@ def modulo(low: Lowering, node: Node, args: list[Any]) -> View | None:
 
 def division(low: Lowering, node: Node, args: list[Any], mode: str) -> View | None:
     """Division rounded towards 0, or down."""
-    if (found := _by_number(low, node, args)) is None:
+    if (operands := _by_number(low, node, args)) is None:
         return None
-    x, by = found
+    x, by = operands
     value = low.pointwise("idiv", x, by)
     if mode == "floor":
         low_by_one = low.typed(_unlike(low, low.pointwise("irem", x, by), by), x.dtype)

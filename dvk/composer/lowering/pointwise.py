@@ -116,15 +116,15 @@ SIMPLE = {
 
 def _simple(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     op = SIMPLE[node.op.split(".")[1].rstrip("_")]
-    found = operands(node, args, 1)
-    if found is None or (op == "round" and (len(args) > 1 or kwargs)):
+    values = operands(node, args, 1)
+    if values is None or (op == "round" and (len(args) > 1 or kwargs)):
         return None
-    compute = compute_type(node, found)
+    compute = compute_type(node, values)
     if compute not in FLOATS and op not in INTEGER_SAFE:
         return None
     if op in DISCONTINUOUS:
-        found = [low.rounded_as_stored(v) for v in found]
-    return finish(low, node, low.pointwise(op, *found, compute=compute))
+        values = [low.rounded_as_stored(v) for v in values]
+    return finish(low, node, low.pointwise(op, *values, compute=compute))
 
 
 for _name in SIMPLE:
@@ -174,15 +174,15 @@ def _compared(low: Lowering, *pair: Operand) -> list[Operand]:
 
 def binary(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     op = BINARY.get(node.op.split(".")[1], "div")
-    found = operands(node, args, 2)
-    if found is None:
+    values = operands(node, args, 2)
+    if values is None:
         return None
-    compute = compute_type(node, found)
+    compute = compute_type(node, values)
     logical = "logical" in node.op
     if op in COMPARISONS and not logical:
-        found = _compared(low, *found)
+        values = _compared(low, *values)
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
-    a, b = (converted(low, v, node.dtype) for v in found) if op in ("max", "min") else found
+    a, b = (converted(low, v, node.dtype) for v in values) if op in ("max", "min") else values
     if alpha != 1:
         b = b * alpha if is_number(b) else low.pointwise("mul", b, alpha, compute=compute)
     if logical:
@@ -200,20 +200,20 @@ for _name in BINARY:
 
 @rule("rsub")
 def _rsub(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    found = operands(node, args, 2)
-    if found is None or kwargs.get("alpha", args[2] if len(args) > 2 else 1) != 1:
+    values = operands(node, args, 2)
+    if values is None or kwargs.get("alpha", args[2] if len(args) > 2 else 1) != 1:
         return None
     return finish(
-        low, node, low.pointwise("sub", found[1], found[0], compute=compute_type(node, found))
+        low, node, low.pointwise("sub", values[1], values[0], compute=compute_type(node, values))
     )
 
 
 @rule("addcmul", "addcdiv")
 def _addc(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    found = operands(node, args, 3)
-    if found is None or node.dtype not in FLOATS:
+    values = operands(node, args, 3)
+    if values is None or node.dtype not in FLOATS:
         return None
-    a, b, c = found
+    a, b, c = values
     compute, value = register_type(node.dtype), kwargs.get("value", 1)
     scaled = b if value == 1 else low.pointwise("mul", b, value, compute=compute)
     return finish(
@@ -229,10 +229,10 @@ def _addc(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
 
 @rule("lerp")
 def _lerp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    found = operands(node, args, 3)
-    if found is None or node.dtype not in FLOATS:
+    values = operands(node, args, 3)
+    if values is None or node.dtype not in FLOATS:
         return None
-    start, end, weight = found
+    start, end, weight = values
     gap = low.pointwise("sub", end, start)
     near = low.pointwise("add", start, low.pointwise("mul", weight, gap))
     far = low.pointwise(
@@ -265,10 +265,10 @@ def _square(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 @rule("isfinite", "frac", "nan_to_num", "logaddexp", "xlogy")
 def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     name = node.op.split(".")[1]
-    found = operands(node, args, 2 if name in ("logaddexp", "xlogy") else 1)
-    if found is None or not isinstance(found[0], View) or found[0].dtype not in FLOATS:
+    values = operands(node, args, 2 if name in ("logaddexp", "xlogy") else 1)
+    if values is None or not isinstance(values[0], View) or values[0].dtype not in FLOATS:
         return None
-    x = found[0]
+    x = values[0]
     if name == "isfinite":
         return low.pointwise("lt", low.pointwise("abs", x), math.inf)
     if name == "frac":
@@ -296,7 +296,7 @@ def _composite(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any
             y,
         )
         return finish(low, node, y)
-    other = found[1]
+    other = values[1]
     if not isinstance(other, View):
         return None
     other = low.typed(other, register_type(node.dtype or x.dtype))  # which may be integers
@@ -365,10 +365,10 @@ def _clamp(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
 def _where(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     if node.op.split(".")[1] == "masked_fill":
         args = [args[1], args[2], args[0]]
-    found = operands(node, args, 3)
-    if found is None or not isinstance(found[0], View) or found[0].dtype != "bool":
+    choices = operands(node, args, 3)
+    if choices is None or not isinstance(choices[0], View) or choices[0].dtype != "bool":
         return None
-    chosen, *values = found
+    chosen, *values = choices
     compute = compute_type(node, values)
     return finish(
         low,

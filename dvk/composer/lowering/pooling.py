@@ -166,9 +166,9 @@ def per_dim(value: Any, count: int, default: list[int]) -> list[int] | None:
     """An argument that is one number, a list of one, or one number per dimension."""
     if value is None or value == []:
         return default
-    found = list(value) if isinstance(value, (list, tuple)) else [value]
-    found = found * count if len(found) == 1 else found
-    return found if len(found) == count and all(type(v) is int for v in found) else None
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    values = values * count if len(values) == 1 else values
+    return values if len(values) == count and all(type(v) is int for v in values) else None
 
 
 def _described(
@@ -236,9 +236,9 @@ def _counts(low: Lowering, total: View, over: Sequence[PoolingWindow], whole: bo
     """Number of elements in each window's mean: a constant if all windows are alike."""
     fixed, varying = 1.0, []
     for w in over:
-        found = {w.ends(at, whole) for at in range(w.count)}
-        if len(found) == 1:
-            fixed *= found.pop()
+        ends = {w.ends(at, whole) for at in range(w.count)}
+        if len(ends) == 1:
+            fixed *= ends.pop()
         else:
             varying.append(w)
     value: View | float = fixed
@@ -279,15 +279,15 @@ def _adaptive_max_pool(
 def _equal(x: View, name: str, counts: Any) -> list[PoolingWindow] | None:
     """Adaptive windows that are all alike: the number of outputs divides the input."""
     dims = int(name.split("pool")[1][0])
-    found = per_dim(counts, dims, [])
+    values = per_dim(counts, dims, [])
     first = len(x.shape) - dims
-    if not found or any(n < 1 or x.shape[first + d] % n for d, n in enumerate(found)):
+    if not values or any(n < 1 or x.shape[first + d] % n for d, n in enumerate(values)):
         return None
     return [
         PoolingWindow(
             first + d, x.shape[first + d], n, x.shape[first + d] // n, x.shape[first + d] // n
         )
-        for d, n in enumerate(found)
+        for d, n in enumerate(values)
     ]
 
 

@@ -17,10 +17,10 @@ from dvk.records import Node
 
 @rule("pow")
 def _pow(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    found = operands(node, args, 2)
-    if found is None or node.dtype not in FLOATS:
+    values = operands(node, args, 2)
+    if values is None or node.dtype not in FLOATS:
         return None
-    base, power = (converted(low, v, node.dtype) for v in found)
+    base, power = (converted(low, v, node.dtype) for v in values)
     if not isinstance(power, View) and not math.isfinite(power):
         return None
     compute = register_type(node.dtype)

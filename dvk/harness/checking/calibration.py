@@ -202,8 +202,8 @@ class Calibration:
             > self._room
         ):
             return None
-        found = self.reference.in_float64(draw)
-        return found if found is not None and found.spec_text == answer.spec_text else None
+        outputs = self.reference.in_float64(draw)
+        return outputs if outputs is not None and outputs.spec_text == answer.spec_text else None
 
     def _own(self, want: ExpectedLeaf, other: torch.Tensor | None) -> Errors:
         """Return the reference's error without elements on an edge; unknown if the two results are unrelated."""

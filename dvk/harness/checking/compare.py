@@ -143,12 +143,12 @@ def values(got: torch.Tensor, want: ExpectedLeaf) -> tuple[Errors, Difference | 
         return NONE, None
     if (difference := _special(got, want)) is not None:
         return Errors(float("nan"), float("nan")), difference
-    found = []
+    result = []
     for target in targets(want):
-        found.append(errors(got, target, want))
-        if found[-1].within(want.admitted):
-            return found[-1], None
-    best = min(found, key=lambda e: e.worst if e.worst == e.worst else float("inf"))
+        result.append(errors(got, target, want))
+        if result[-1].within(want.admitted):
+            return result[-1], None
+    best = min(result, key=lambda e: e.worst if e.worst == e.worst else float("inf"))
     return best, _difference(got, want, best)
 
 

@@ -111,11 +111,11 @@ class Envelopes:
         if known:
             return self._widest.get(kind)
         if key not in self._measured_on:
-            self._measured_on[key] = found = self._measured(case)
-            before = self._widest.get(kind, found)
+            self._measured_on[key] = measured = self._measured(case)
+            before = self._widest.get(kind, measured)
             self._widest[kind] = {
                 name: max(one, before[name], key=lambda e: e.moves.typical)
-                for name, one in found.items()
+                for name, one in measured.items()
             }
         return self._measured_on[key]
 
@@ -123,9 +123,9 @@ class Envelopes:
         self, got: torch.Tensor, want: ExpectedLeaf, case: Case, known: bool
     ) -> tuple[Errors | None, str]:
         """Return the errors of an output or buffer that is off if the reference's own variations explain them, and the verdict's note."""
-        found = (self.of(case, known) or {}).get(want.name)
-        left = None if found is None else within(got, want, found, self._precision)
-        return left, "" if found is None or left is None else note(want.name, found)
+        envelope = (self.of(case, known) or {}).get(want.name)
+        left = None if envelope is None else within(got, want, envelope, self._precision)
+        return left, "" if envelope is None or left is None else note(want.name, envelope)
 
     def _measured(self, case: Case) -> dict[str, Envelope]:
         wanted = {
@@ -133,24 +133,26 @@ class Envelopes:
             for leaf in [*case.expected, *buffer_leaves(case.buffers, self._precision)]
             if leaf.scale is not None
         }
-        found = dict.fromkeys(wanted, Envelope())
+        envelopes = dict.fromkeys(wanted, Envelope())
         if not wanted:
-            return found
+            return envelopes
         reference, draw = self._reference, case.draw
         for number in range(NUM_NOISES):
             # Programs are given the same inputs, and noise of up to one unit is on average twice what rounding leaves.
             noisy = reference.with_noise(draw, NOISE_SEED + number, inputs=False)
-            self._widen(found, wanted, noisy, share=0.5)
+            self._widen(envelopes, wanted, noisy, share=0.5)
         for contexts in other_algorithms(self._device).values():
-            self._widen(found, wanted, reference.under(draw, contexts))
+            self._widen(envelopes, wanted, reference.under(draw, contexts))
         if case.num_bytes <= TRUTH_BYTES[self._device]:
-            self._widen(found, wanted, reference.in_float64(draw), truth=True)
+            self._widen(envelopes, wanted, reference.in_float64(draw), truth=True)
         bits, stores = self._precision.lower_bits, self._precision.stores_lower
         coarse = _by_name(reference.with_few_bits(draw, bits, stores))
         for name, want in wanted.items():
             if (run := coarse.get(name)) is not None and run.shape == want.same.shape:
-                found[name] = replace(found[name], lower=compare.errors(run, want.same, want))
-        return found
+                envelopes[name] = replace(
+                    envelopes[name], lower=compare.errors(run, want.same, want)
+                )
+        return envelopes
 
     def _widen(
         self,
@@ -216,13 +218,13 @@ def within(
     general = envelope.share >= BROAD or want.name.startswith(BUFFER)
     general &= envelope.moves.typical >= precision.amplified * want.admitted.typical
     for target in compare.targets(want):
-        found = compare.errors(got, target, want)
-        if general and found.within(envelope.admitted(got.numel()).at_least(want.admitted)):
-            return found
-        if found.typical <= want.admitted.typical and _at_the_tail(
-            found, got, target, want, envelope, precision
+        errors = compare.errors(got, target, want)
+        if general and errors.within(envelope.admitted(got.numel()).at_least(want.admitted)):
+            return errors
+        if errors.typical <= want.admitted.typical and _at_the_tail(
+            errors, got, target, want, envelope, precision
         ):
-            return found
+            return errors
     return None
 
 

@@ -258,8 +258,8 @@ def _others(
             if value >= 1
             else [value + 1, value - 1]
         )
-        found = dict.fromkeys([*below, *around, 0, 1])
-        return [other for other in found if other != value and (other >= 0 or value < 0)]
+        values = dict.fromkeys([*below, *around, 0, 1])
+        return [other for other in values if other != value and (other >= 0 or value < 0)]
     if isinstance(value, str):
         known = REDUCTIONS if value in REDUCTIONS else texts
         return [other for other in known if other != value]

@@ -156,9 +156,9 @@ def _is_data(reference: Reference, native: InputDraw, tensor: torch.Tensor) -> b
 def _texts(forward: Callable[..., Any]) -> tuple[str, ...]:
     """Return words in the code of forward that an argument may be compared with."""
     code = getattr(inspect.unwrap(forward), "__code__", None)
-    found = [
+    texts = [
         c
         for c in (code.co_consts if code is not None else ())
         if isinstance(c, str) and c.isidentifier()
     ]
-    return tuple(found[:MOST_TEXTS])
+    return tuple(texts[:MOST_TEXTS])

@@ -24,8 +24,8 @@ def spread(got: torch.Tensor, want: ExpectedLeaf, precision: Class) -> Errors | 
     if want.scale is None or not want.finite or precision.lower_bits <= COARSE_BITS:
         return None
     for target in targets(want):
-        found = errors(got, target, want)
-        if not found.within(Errors(want.admitted.typical, EDGE * want.admitted.worst)):
+        error = errors(got, target, want)
+        if not error.within(Errors(want.admitted.typical, EDGE * want.admitted.worst)):
             continue
         largest = max(-float(real(target).min()), float(real(target).max()))
         squares, worst = 0.0, 0.0
@@ -34,7 +34,7 @@ def spread(got: torch.Tensor, want: ExpectedLeaf, precision: Class) -> Errors | 
             worst = max(worst, float(move.max()))
         typical = (squares / real(target).numel()) ** 0.5
         if Errors(typical / largest, worst / largest).within(precision.floor):
-            return found
+            return error
     return None
 
 

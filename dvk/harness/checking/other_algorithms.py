@@ -28,13 +28,13 @@ _SUMS = frozenset({"sum", "mean", "var", "std", "var_mean", "logsumexp"})
 
 def other_algorithms(device: str) -> dict[str, Contexts]:
     """Return the variations of a device, by name, as contexts of one call."""
-    found: dict[str, Contexts] = {"plain": plain, "layout": OtherLayout, "order": OtherOrder}
+    contexts: dict[str, Contexts] = {"plain": plain, "layout": OtherLayout, "order": OtherOrder}
     if device == "cuda":
-        found["deterministic"] = lambda: _cudnn(deterministic=True)
-        found["benchmark"] = lambda: _cudnn(benchmark=True)
+        contexts["deterministic"] = lambda: _cudnn(deterministic=True)
+        contexts["benchmark"] = lambda: _cudnn(benchmark=True)
     elif torch.get_num_threads() > 1:
-        found["threads"] = _one_thread
-    return found
+        contexts["threads"] = _one_thread
+    return contexts
 
 
 @contextmanager

@@ -163,8 +163,8 @@ def on_edges(
         places = (got != want.same).flatten().nonzero()[:, 0]
         error, left = _move(got, want).flatten()[places], NONE
     else:
-        found = [_off(got, target, want) for target in targets(want)]
-        places, error, kept, finite = min(found, key=lambda one: len(one[0]))
+        counts = [_off(got, target, want) for target in targets(want)]
+        places, error, kept, finite = min(counts, key=lambda one: len(one[0]))
         left = kept.errors
         if not finite or left.typical > _typical(want, sensitivity, precision):
             return None
@@ -193,9 +193,9 @@ def _off(
         kept.add(ratio, ~off)
         finite &= bool(ratio.isfinite().all())
         if bool(off.any()):
-            found = off.flatten().nonzero()[: RARE + 1, 0]
-            places.append(found + before)
-            errors_off.append(move.flatten()[found])
+            indices = off.flatten().nonzero()[: RARE + 1, 0]
+            places.append(indices + before)
+            errors_off.append(move.flatten()[indices])
         before += ratio.numel()
     if not places:
         none = torch.zeros(0, device=got.device)

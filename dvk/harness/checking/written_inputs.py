@@ -65,10 +65,10 @@ class WrittenInputs:
         held = {
             tensor.untyped_storage().data_ptr() for tensor in self.values(args, kwargs).values()
         }
-        found = named_tensors(model(*args, **kwargs))
+        tensors = named_tensors(model(*args, **kwargs))
         return [
             t
-            for _, t in found
+            for _, t in tensors
             if t.layout is not torch.strided or t.untyped_storage().data_ptr() not in held
         ]
 

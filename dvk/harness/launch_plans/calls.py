@@ -86,14 +86,18 @@ class Gpu(Record):
     @classmethod
     def of_device(cls, index: int = 0) -> Gpu:
         """Return the installed GPU; opens it."""
-        found = torch.cuda.get_device_properties(index)
-        names = [name for name in dir(found) if not name.startswith("_")]
+        properties = torch.cuda.get_device_properties(index)
+        names = [name for name in dir(properties) if not name.startswith("_")]
         fields = {
-            name: value for name in names if isinstance(value := getattr(found, name), (int, str))
+            name: value
+            for name in names
+            if isinstance(value := getattr(properties, name), (int, str))
         }
-        shared = int(getattr(found, "shared_memory_per_block_optin", 0)) or 48 << 10
+        shared = int(getattr(properties, "shared_memory_per_block_optin", 0)) or 48 << 10
         return cls(
-            capability=(found.major, found.minor), max_shared_bytes=shared, properties=fields
+            capability=(properties.major, properties.minor),
+            max_shared_bytes=shared,
+            properties=fields,
         )
 
 

@@ -102,14 +102,14 @@ class AutotuneConfigs:
         if self._tried:
             self._options[_choice(node)] = self._tried
             self._tried = []
-        found = [
+        others = [
             option
             for option in self._options.get(_choice(node), ())
             if _choice(option) != _choice(node)
         ]
         rebound = [
             option.model_copy(update={"args": node.args})
-            for option in found
+            for option in others
             if _kinds(option) == _kinds(node)
         ]
         self.tape.launch(node.model_copy(update={"options": tuple(rebound)}) if rebound else node)

@@ -147,8 +147,8 @@ class CandidateEvaluation:
                 twice = not one_case and not (arms and not untimed)
                 self._check(keys[:1] if one_case else keys, began, untimed, twice, deprived)
             if not arms or untimed:
-                found = self._profiled() if profile else {}
-                return self._findings(Status.OK, "done", untimed_reason=untimed, **found)
+                findings = self._profiled() if profile else {}
+                return self._findings(Status.OK, "done", untimed_reason=untimed, **findings)
             settle()
             self.say("prepare")
             with self.lane(False), self.threads():
@@ -265,8 +265,8 @@ class CandidateEvaluation:
         """Its host code, in rounds with the arms."""
         with self._timing():
             timed = self._timed(arms, rounds, limit_s)
-            found = self._profiled() if profile else {}
-        return {**timed, **found, "coverage": self._covered()}
+            findings = self._profiled() if profile else {}
+        return {**timed, **findings, "coverage": self._covered()}
 
     def _plan_timed(
         self, captured: Sequence[str], rounds: int, limit_s: float, profile: bool
@@ -282,7 +282,7 @@ class CandidateEvaluation:
                 on_output=self.checks.timed_output,
                 width=self.settings.settled,
             )
-            found = self._profiled() if profile else {}
+            findings = self._profiled() if profile else {}
         self.say("check")
         for told in outputs:
             self.checks.timed_output(*told)  # a plan returns its other results as recorded
@@ -293,7 +293,7 @@ class CandidateEvaluation:
             charged_ms=0.0,
             seconds_timed=samples.seconds,
             regime="device",
-            **found,
+            **findings,
         )
 
     @contextmanager

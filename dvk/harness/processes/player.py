@@ -141,13 +141,13 @@ class Player(Runner):
             if order["which"] == "buffers"
             else self.model.named_parameters()
         )
-        found = {
+        tensors = {
             name: value
             for name, value in self.replays[self.variant].state().items()
             if name in held
         }
-        self.leaves = list(found.values())
-        return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
+        self.leaves = list(tensors.values())
+        return {"names": list(tensors), "leaves": [outside(tensor) for tensor in self.leaves]}
 
     def do_profile(self, order: Answer) -> Answer:
         """Return where the time of a call of the plan goes, node by node; its kernels are known by their launches."""

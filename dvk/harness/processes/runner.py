@@ -262,9 +262,9 @@ class Runner:
             if order["which"] == "buffers"
             else self.model.named_parameters()
         )
-        found = dict(pairs)
-        self.leaves = [tensor.detach() for tensor in found.values()]
-        return {"names": list(found), "leaves": [outside(tensor) for tensor in self.leaves]}
+        tensors = dict(pairs)
+        self.leaves = [tensor.detach() for tensor in tensors.values()]
+        return {"names": list(tensors), "leaves": [outside(tensor) for tensor in self.leaves]}
 
     def do_profile(self, order: Answer) -> Answer:
         """Report where the time of a call goes: the candidate's word, since this is its process."""

@@ -69,17 +69,17 @@ def with_counters(
     Raises:
         MachineError: no sandbox can be started.
     """
-    found = profile_of(verdict)
-    if found is None or found.device != "cuda" or profile == "times":
+    before = profile_of(verdict)
+    if before is None or before.device != "cuda" or profile == "times":
         return verdict
-    own = [kernel.name for kernel in found.kernels if kernel.origin == "own"]
+    own = [kernel.name for kernel in before.kernels if kernel.origin == "own"]
     result = (
         counters(task, source, own, limits)
         if ncu.find() is not None
         else ncu.NcuResult(reason="no ncu on this machine")
     )
     return verdict.model_copy(
-        update={"profile": ncu.with_counters(found, result).model_dump(mode="json")}
+        update={"profile": ncu.with_counters(before, result).model_dump(mode="json")}
     )
 
 

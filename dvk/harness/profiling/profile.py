@@ -102,12 +102,12 @@ def _on_cuda(
     ):
         num_calls = len(_walls(fn, torch.cuda.synchronize))
     trace = _trace(profiler)
-    found = launches(trace["traceEvents"], own)
+    executions = launches(trace["traceEvents"], own)
     limits = device_limits(trace.get("deviceProperties", []))
-    total = sum(launch.device_us for launch in found)
+    total = sum(launch.device_us for launch in executions)
     flops = _flops_by_kernel(profiler)
     groups: dict[tuple[str, str], list[KernelExecution]] = defaultdict(list)
-    for launch in found:
+    for launch in executions:
         groups[launch.name, launch.origin].append(launch)
     kernels = []
     for (name, origin), group in groups.items():
@@ -117,7 +117,7 @@ def _on_cuda(
         estimate = flops.get(name) if origin == "library" else None
         kernels.append(_kernel_time(group, total, num_calls, limits, figures, estimate))
     wall = median(walls)
-    busy = busy_us(found) / num_calls / 1e3
+    busy = busy_us(executions) / num_calls / 1e3
     return Profile(
         device="cuda",
         num_calls=num_calls,

@@ -138,13 +138,13 @@ def against(profile: Profile, ceilings: Ceilings | None, precision: str = "fp32"
         seconds = kernel.device_ms / 1e3
         gbps = kernel.num_bytes / seconds / 1e9 if kernel.num_bytes and seconds else None
         gflops = kernel.flops / seconds / 1e9 if kernel.flops and seconds else None
-        found = {
+        shares = {
             "gbps": gbps,
             "gflops": gflops,
             "memory_share": gbps / ceilings.memory_gbps if gbps and ceilings else None,
             "compute_share": gflops / rate if gflops and rate else None,
         }
-        kernels.append(kernel.model_copy(update=found))
+        kernels.append(kernel.model_copy(update=shares))
     floor = None
     if ceilings and profile.num_bytes:
         floor = floor_ms(

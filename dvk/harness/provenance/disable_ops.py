@@ -83,8 +83,8 @@ def ops_disabled(pid: int, *what: What) -> Iterator[DisabledOps]:
         yield traps
     finally:
         try:
-            found = _put(pid, executable(pid), before) if before else {}
-            traps.lifted = any(text != trap for text in found.values())
+            previous = _put(pid, executable(pid), before) if before else {}
+            traps.lifted = any(text != trap for text in previous.values())
         except OSError:
             pass
 

@@ -64,19 +64,19 @@ def disable_libraries(pid: int, home: str, already: Collection[Span] = ()) -> fr
         spans = [span for span in executable(pid) if span not in already]
         taken = _libraries(spans, home)
         with open(f"/proc/{pid}/mem", "r+b", buffering=0) as held:
-            found = {
+            chosen = {
                 span
                 for span in spans
                 if span.path in taken
                 or _is_own(span.path, home)
                 and _is_copy(held.fileno(), span, taken)
             }
-            for span in found:
+            for span in chosen:
                 for first, size in _code(span) if span.path in taken else [(span.start, span.size)]:
                     _fill(held.fileno(), trap, first, size)
     except OSError:
         return frozenset()
-    return frozenset(found) | frozenset(already)
+    return frozenset(chosen) | frozenset(already)
 
 
 def _fill(memory: int, trap: bytes, first: int, size: int) -> None:
@@ -103,11 +103,11 @@ def _libraries(spans: list[Span], home: str) -> set[str]:
     files = {
         span.path for span in spans if not _is_own(span.path, home) and not _is_needed(span.path)
     }
-    found = {path for path in files if _holds_kernels(path)}
+    paths = {path for path in files if _holds_kernels(path)}
     folders = {
-        folder for path in found if (folder := os.path.dirname(path)).startswith(PACKAGES + "/")
+        folder for path in paths if (folder := os.path.dirname(path)).startswith(PACKAGES + "/")
     }
-    return found | {path for path in files if os.path.dirname(path) in folders}
+    return paths | {path for path in files if os.path.dirname(path) in folders}
 
 
 def _is_own(path: str, home: str) -> bool:

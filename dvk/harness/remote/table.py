@@ -42,11 +42,11 @@ class TableJudgeSession(JudgeElsewhere):
         deadline: float | None = None,
     ) -> Verdict | None:
         """The verdict in the table; `broken_task` for a plan that it does not hold, so that nothing is learned from it."""
-        found = self._tasks.get(self.task.id, {}).get(
+        verdict = self._tasks.get(self.task.id, {}).get(
             plan_key(candidate.recipes, candidate.schedule)
         )
-        if found is not None:
-            return found
+        if verdict is not None:
+            return verdict
         missing = "this plan" if self.task.id in self._tasks else "the task"
         return Verdict(
             status=Status.BROKEN_TASK,
@@ -73,11 +73,11 @@ def tasks_of(path: Path) -> dict[str, dict[str, Verdict]]:
 @lru_cache(maxsize=4)
 def _indexed(path: Path, changed_ns: int) -> dict[str, dict[str, Verdict]]:
     del changed_ns
-    found: dict[str, dict[str, Verdict]] = {}
+    by_task: dict[str, dict[str, Verdict]] = {}
     for row in read_table(path):
-        plans = found.setdefault(row.task.id, {})
+        plans = by_task.setdefault(row.task.id, {})
         plans.update({plan.key: plan.verdict for plan in row.plans})
-    return found
+    return by_task
 
 
 def known_tasks(path: Path) -> list[MeasuredTask]:

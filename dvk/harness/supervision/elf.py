@@ -111,7 +111,7 @@ def _sections(data: mmap.mmap) -> tuple[list[ElfSection], ElfSection]:
     _, count, names = struct.unpack_from("<HHH", data, 0x3A)
     if not offset or not names < count or offset + 64 * count > len(data):
         raise ValueError("it has no sections")
-    found = [
+    sections = [
         ElfSection(*struct.unpack_from("<IIQQQQI", data, offset + 64 * i)) for i in range(count)
     ]
-    return found, found[names]
+    return sections, sections[names]

@@ -29,10 +29,10 @@ def _holds(path: str, code: bytes) -> bool:
 @cache
 def libraries() -> tuple[str, ...]:
     """Return shared objects of installed packages, those of the numerical ones first."""
-    found = []
+    paths = []
     for folder, _, names in os.walk(sysconfig.get_path("purelib")):
-        found += [os.path.join(folder, name) for name in names if ".so" in name]
-    sizes = {path: os.path.getsize(path) for path in found if os.path.isfile(path)}
+        paths += [os.path.join(folder, name) for name in names if ".so" in name]
+    sizes = {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
     return tuple(
         sorted((path for path in sizes if sizes[path] >= LEAST_BYTES), key=lambda path: sizes[path])
     )

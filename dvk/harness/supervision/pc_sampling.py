@@ -59,16 +59,16 @@ class SampledOwners:
         """Sample the stopped process: count the called thread if it runs attributable code, else, if that waits for them, the others. Other
         spinning threads are no part of the work, nor are those of a thread that is still at the judge's line: a starved one stays there for
         long."""
-        found = standing(self._pid)
-        if self._pid not in found and not _waits(self._pid):
+        sample = standing(self._pid)
+        if self._pid not in sample and not _waits(self._pid):
             return
-        called = {thread: counter for thread, counter in found.items() if thread == self._pid}
+        called = {thread: counter for thread, counter in sample.items() if thread == self._pid}
         if owners(self._pid, list(called.values()), self._home) == ["python"]:
             return
         self.looks += 1
         if not self._count(called):
             self._count(
-                {thread: counter for thread, counter in found.items() if thread != self._pid}
+                {thread: counter for thread, counter in sample.items() if thread != self._pid}
             )
 
     @property

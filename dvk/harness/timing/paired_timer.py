@@ -329,7 +329,7 @@ class PairedTimer:
         flush = number >= WARM_ROUNDS
         calls: dict[str, TimedCall] = {}
         left: list[torch.Tensor] = []
-        found: list[torch.Tensor] = []
+        outputs: list[torch.Tensor] = []
         for name in order:
             if take:  # of the others, too: work before a call must not depend on the arm
                 check_retained(self.cases, case, arms[name])
@@ -344,12 +344,14 @@ class PairedTimer:
                 changed = self.board.holds(case.inputs, but=self.written)
                 if name == "candidate" and changed:
                     raise InputChanged(f"it changes an input in place (input tensor {changed[0]})")
-                found, left = (leaves, arms[name].left) if name == "candidate" else (found, left)
+                outputs, left = (
+                    (leaves, arms[name].left) if name == "candidate" else (outputs, left)
+                )
             if (
                 self.task.device == "cpu"
             ):  # on a GPU calls precede the timed one, on arbitrary inputs
                 self.board.poison()  # the next arm must not find this round's inputs before its call begins
-        return calls, found, left
+        return calls, outputs, left
 
     def sample_threads(self, runner: RunnerClient, home: str) -> pc_sampling.SampledOwners:
         """Sample a candidate's threads; too short calls give hardly any samples."""
@@ -435,10 +437,10 @@ class PairedTimer:
         return {name: _dense(self.native.buffers[name]) for name in chosen}
 
     def _outputs(self) -> list[Layout]:
-        found = [
+        layouts = [
             layout_of(e.same) for e in self.native.expected if isinstance(e.same, torch.Tensor)
         ]
-        return found[: len(found) - len(self.written)]
+        return layouts[: len(layouts) - len(self.written)]
 
 
 def _dense(tensor: torch.Tensor) -> Layout:

@@ -43,9 +43,9 @@ def first_error(log: str, sources: Mapping[str, str] | None = None) -> str:
     """
     lines = [line.rstrip() for line in log.replace("\r\n", "\n").split("\n")]
     for form in (_from_triton, _from_compiler):
-        found = form(lines, sources or {})
-        if found:
-            return found[:MAX_CHARS]
+        error = form(lines, sources or {})
+        if error:
+            return error[:MAX_CHARS]
     told = [line for line in lines if line.strip()]
     return "\n".join(told[-6:])[-MAX_CHARS:]
 
@@ -60,17 +60,17 @@ def _from_compiler(lines: list[str], sources: Mapping[str, str]) -> str | None:
 
 
 def _with_place(lines: list[str], number: int, sources: Mapping[str, str]) -> str:
-    found = [lines[number].strip()]
+    placed = [lines[number].strip()]
     follows = []
     for line in lines[number + 1 : number + 1 + MAX_NOTES]:
         if not line.strip() or _NEXT.search(line) or _PLACED.search(line.strip()):
             break
         follows.append(line)
-    place = _PLACED.search(found[0])
+    place = _PLACED.search(placed[0])
     if place and not any(_CARET.match(line) for line in follows):
         quoted = _quote(place["file"], int(place["cuda"] or place["gnu"]), sources)
         follows = ([quoted] if quoted else []) + follows
-    return "\n".join([*found, *follows])
+    return "\n".join([*placed, *follows])
 
 
 def _quote(file: str, line: int, sources: Mapping[str, str]) -> str | None:

@@ -61,10 +61,10 @@ def ours(driver: Any, name: str, source: str) -> str | None:
     """Return Triton's text for the kernel signature of `source`; None if Triton would write none."""
     if name == "cuda_utils":
         return (Path(driver.__file__).parent / "driver.c").read_text()
-    found = signature(source)
-    if name != "__triton_launcher" or found is None or not hasattr(driver, "make_launcher"):
+    types = signature(source)
+    if name != "__triton_launcher" or types is None or not hasattr(driver, "make_launcher"):
         return None
-    return str(driver.make_launcher({}, dict(enumerate(found)), None))
+    return str(driver.make_launcher({}, dict(enumerate(types)), None))
 
 
 def signature(source: str) -> list[str] | None:

@@ -176,12 +176,12 @@ def libcuda() -> dict[str, str]:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
-    found = [
+    paths = [
         line.split()[-1]
         for line in listed.splitlines()
         if "libcuda.so.1" in line and "x86-64" in line
     ]
-    return {"TRITON_LIBCUDA_PATH": os.path.dirname(found[0])} if found else {}
+    return {"TRITON_LIBCUDA_PATH": os.path.dirname(paths[0])} if paths else {}
 
 
 def _machine() -> str:

@@ -135,12 +135,12 @@ def files(folders: Sequence[str | Path]) -> Iterator[tuple[str, Path, str]]:
         UsageError: a folder is missing or holds none.
     """
     for folder in map(Path, folders):
-        found = sorted(folder.rglob("*.py"))
-        if not found:
+        paths = sorted(folder.rglob("*.py"))
+        if not paths:
             raise UsageError(
                 f"no Python files in suite `{folder}`", "give a folder of KernelBench-format files"
             )
-        for path in found:
+        for path in paths:
             try:
                 yield f"{folder.name}/{path.relative_to(folder)}", path, read_source(path)
             except (OSError, UnicodeDecodeError):

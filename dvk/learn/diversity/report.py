@@ -42,12 +42,12 @@ def coverage(rows: Sequence[ExampleRow]) -> dict[str, Any]:
 
 def sizes(clusters: Sequence[int]) -> dict[str, Any]:
     """Number and sizes of clusters, and their effective number."""
-    found = sorted(Counter(clusters).values(), reverse=True)
+    counts = sorted(Counter(clusters).values(), reverse=True)
     return {
-        "num_clusters": len(found),
-        "effective": round(effective_number(found), 3),
-        "largest": found[:10],
-        "quantiles": _quantiles(found),
+        "num_clusters": len(counts),
+        "effective": round(effective_number(counts), 3),
+        "largest": counts[:10],
+        "quantiles": _quantiles(counts),
     }
 
 

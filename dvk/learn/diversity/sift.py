@@ -126,5 +126,5 @@ class _Sifting:
             return "below_best", f"{example.speedup:.3g}× where {top:.3g}× is known"
         if self.suites.empty:
             return None
-        found = self.suites.match(self.source(example), example.signature)
-        return ("contaminated", found) if found is not None else None
+        match = self.suites.match(self.source(example), example.signature)
+        return ("contaminated", match) if match is not None else None

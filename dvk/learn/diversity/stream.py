@@ -138,13 +138,13 @@ def _digest(piece: tuple[Path, int]) -> str:
 def finished(folder: Path, key: str) -> dict[str, Any] | None:
     """The report of a finished run of that key in `folder`."""
     try:
-        found = json.loads((folder / "report.json").read_bytes())
-        complete = found["key"] == key and all(
-            (folder / name).stat().st_size == size for name, size in found["bytes"].items()
+        report = json.loads((folder / "report.json").read_bytes())
+        complete = report["key"] == key and all(
+            (folder / name).stat().st_size == size for name, size in report["bytes"].items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return dict(found) if complete else None
+    return dict(report) if complete else None
 
 
 def divided(

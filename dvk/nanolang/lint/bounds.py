@@ -55,8 +55,8 @@ def elements(shape: str, sizes: Mapping[str, int]) -> int | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     known = _Bounds("", sizes, {}, last=True)
-    found = [known.of(part) for part in parts.elts] if isinstance(parts, ast.Tuple) else [None]
-    return math.prod(n for n in found if n is not None) if None not in found else None
+    values = [known.of(part) for part in parts.elts] if isinstance(parts, ast.Tuple) else [None]
+    return math.prod(n for n in values if n is not None) if None not in values else None
 
 
 class _Bounds(Scopes):

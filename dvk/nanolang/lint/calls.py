@@ -86,7 +86,7 @@ class HostCalls:
         try:
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = self._of(ast.parse(value.strip(), mode="eval").body)
+                kind = self._of(ast.parse(value.strip(), mode="eval").body)
         except (NotImplementedError, RecursionError):  # RuntimeErrors unrelated to the call
             return None
         except (
@@ -101,7 +101,7 @@ class HostCalls:
         except Exception:  # noqa: BLE001 - not known, or a rule of PyTorch's has tripped over what a model wrote
             return None
         if name.isidentifier():
-            self.values[name] = found
+            self.values[name] = kind
         return None
 
     def shape(self, name: str) -> tuple[int, ...] | None:

@@ -334,9 +334,9 @@ class KernelWalk:
         return UNKNOWN
 
     def _block(self, shape: ast.List | ast.Tuple) -> Shape | None:
-        found = [self.of(part) for part in shape.elts]
-        sizes = [v.data for v in found if v.shape == () and type(v.data) is int]
-        if len(sizes) < len(found):
+        lengths = [self.of(part) for part in shape.elts]
+        sizes = [v.data for v in lengths if v.shape == () and type(v.data) is int]
+        if len(sizes) < len(lengths):
             return None
         if any(n < 1 or n & (n - 1) for n in sizes):
             raise LaneError(f"asks for a block of {sizes}, whose sizes are to be powers of two")

@@ -142,8 +142,8 @@ def _check_names(tree: ast.Module, python: str, given: set[str]) -> None:
 
 def tree_names(tree: ast.Module) -> set[str]:
     """Module-level names of a text."""
-    found = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-    return found | {
+    names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    return names | {
         t.id
         for n in tree.body
         if isinstance(n, ast.Assign)

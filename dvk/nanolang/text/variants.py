@@ -112,22 +112,24 @@ def structures(captured: CapturedGraph, backend: BackendName) -> list[tuple[str,
         for n in names
         if n not in ("cuda_graph", "channels_last", "inplace_epilogue", "own_matmul")
     )
-    found = [base]
+    variants = [base]
     if "inplace_epilogue" in names:
-        found.insert(0, (*base, "inplace_epilogue"))
+        variants.insert(0, (*base, "inplace_epilogue"))
     if "own_matmul" in names:
-        own = (*found[0], "own_matmul")
+        own = (*variants[0], "own_matmul")
         kernels = fused(captured, own, backend).ordered
         if sum(k.family == "product" for k in kernels) <= MAX_PRODUCTS:
-            found.insert(0 if pays((k, usual(k, backend)) for k in kernels) else 1, own)
-    found += [(*found[0], extra) for extra in ("channels_last", "cuda_graph") if extra in names]
-    found += [
-        tuple(n for n in found[0] if n != without)
+            variants.insert(0 if pays((k, usual(k, backend)) for k in kernels) else 1, own)
+    variants += [
+        (*variants[0], extra) for extra in ("channels_last", "cuda_graph") if extra in names
+    ]
+    variants += [
+        tuple(n for n in variants[0] if n != without)
         for without in ("fold_batch_norm", "collapse_linear_reduction", "fuse_rowwise")
         if without in names
     ]
-    found.append(tuple(n for n in names if n == "dead_code"))
-    return list(dict.fromkeys(found))
+    variants.append(tuple(n for n in names if n == "dead_code"))
+    return list(dict.fromkeys(variants))
 
 
 def full(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan:

@@ -44,17 +44,17 @@ def time_again(
     """
     done = {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
     tasks = {episode.task.name: episode.task for episode in episodes}
-    found = {
+    best_turns = {
         key: best
         for episode in episodes
         for key, best in _won(episode, request.claim or bool(request.baselines)).items()
         if key not in done
     }
-    if not found:
+    if not best_turns:
         return
-    progress.stage(f"timing {len(found)} winners again")
-    single = {key: best[0] for key, best in found.items() if len(best) == 1}
-    races = {key: _race(best) for key, best in found.items() if len(best) > 1}
+    progress.stage(f"timing {len(best_turns)} winners again")
+    single = {key: best[0] for key, best in best_turns.items() if len(best) == 1}
+    races = {key: _race(best) for key, best in best_turns.items() if len(best) > 1}
     if not request.claim:
         # There is nothing to decide if the first is faster than eager and the second, from end to end, is not.
         single |= {

@@ -212,20 +212,20 @@ def tries(episode: Episode) -> list[list[Turn]]:
 def winners(turns: Sequence[Turn]) -> list[Turn]:
     """The fastest right turn, and the fastest of those timed in the other way: on the device alone, or from end to end. Their times
     cannot be compared."""
-    found: dict[str, tuple[float, Turn]] = {}
+    best: dict[str, tuple[float, Turn]] = {}
     for turn in turns:
         timing = turn.verdict.timing if turn.verdict is not None else None
-        if timing is not None and timing.speedup.value > found.get(timing.regime, (-1.0, turn))[0]:
-            found[timing.regime] = timing.speedup.value, turn
-    return [turn for _, turn in sorted(found.values(), key=lambda one: -one[0])]
+        if timing is not None and timing.speedup.value > best.get(timing.regime, (-1.0, turn))[0]:
+            best[timing.regime] = timing.speedup.value, turn
+    return [turn for _, turn in sorted(best.values(), key=lambda one: -one[0])]
 
 
 def winner(turns: Sequence[Turn], again: str | None = None) -> Turn | None:
     """The one of `winners` that counts: the candidate of a second time, if there is one, else the fastest; None when none was timed."""
-    found = winners(turns)
+    best = winners(turns)
     return next(
-        (t for t in found if t.candidate is not None and t.candidate.id == again),
-        found[0] if found else None,
+        (t for t in best if t.candidate is not None and t.candidate.id == again),
+        best[0] if best else None,
     )
 
 

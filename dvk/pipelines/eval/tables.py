@@ -110,12 +110,12 @@ def portfolio(rows: Sequence[EvalRow], baselines: Sequence[Over]) -> dict[str, A
 
 def mixed(summary: Mapping[str, Any]) -> str | None:
     """A note on figures that were timed in two ways; None if there are none, or in a summary of an older dvk."""
-    found = summary.get("regimes") or {}
-    if not found.get("device") or not found.get("end_to_end"):
+    regimes = summary.get("regimes") or {}
+    if not regimes.get("device") or not regimes.get("end_to_end"):
         return None
     what = "tasks" if summary["samples"] == 1 else "samples"
     return (
-        f"two ways of timing: figures of {found['device']} {what} are of the device alone, of {found['end_to_end']} from end to end "
+        f"two ways of timing: figures of {regimes['device']} {what} are of the device alone, of {regimes['end_to_end']} from end to end "
         "(with the host's time, which CUDA graphs save)"
     )
 

@@ -168,7 +168,7 @@ def _results(run: ast.FunctionDef, task: Task) -> tuple[int, bool]:
 
 def _constants(methods: dict[str, ast.FunctionDef], names: set[str]) -> dict[str, Any]:
     """Values that the programs take of arguments that are no tensors: `x is None`, `x == 2` in their conditions."""
-    found: dict[str, set[str]] = {name: set() for name in names}
+    constants: dict[str, set[str]] = {name: set() for name in names}
     for method in (node for name, node in methods.items() if name.startswith("_dvk_fits")):
         for node in ast.walk(method):
             if (
@@ -177,10 +177,10 @@ def _constants(methods: dict[str, ast.FunctionDef], names: set[str]) -> dict[str
                 and node.left.id in names
                 and isinstance(node.ops[0], (ast.Eq, ast.Is))
             ):
-                found[node.left.id].add(ast.unparse(node.comparators[0]))
-    if any(len(values) != 1 for values in found.values()):
+                constants[node.left.id].add(ast.unparse(node.comparators[0]))
+    if any(len(values) != 1 for values in constants.values()):
         raise _NeedsMore("its sets of inputs differ in values that are no tensors")
-    return {name: ast.literal_eval(values.pop()) for name, values in found.items()}
+    return {name: ast.literal_eval(values.pop()) for name, values in constants.items()}
 
 
 def _functions(owner: ast.ClassDef) -> Iterator[ast.FunctionDef]:

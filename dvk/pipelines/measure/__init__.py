@@ -177,12 +177,12 @@ def left_files(
 ) -> list[TaskFile]:
     """The tasks that have plans without a verdict."""
     known = rows_of(run)
-    found = []
+    files = []
     for one in task_files(request, run, config, device, backend):
         row = known.get(one.name)
         if row is None or row.left:
-            found.append(replace(one, before=row.plans if row is not None else ()))
-    return found
+            files.append(replace(one, before=row.plans if row is not None else ()))
+    return files
 
 
 def task_files(
@@ -222,13 +222,13 @@ def of_backend(table: Path, backend: BackendName) -> list[MeasuredTask]:
         UsageError: it cannot be read, or has none.
     """
     rows = known_tasks(table)
-    found = [row for row in rows if row.backend == backend]
-    if not found:
+    chosen = [row for row in rows if row.backend == backend]
+    if not chosen:
         others = sorted({row.backend for row in rows})
         raise UsageError(
             f"`{table}` holds no plan of {backend}", f"give --backend {' or '.join(others)}"
         )
-    return found
+    return chosen
 
 
 def judged(
@@ -334,11 +334,11 @@ def with_plans(
 def listed(problem: SearchProblem, one: TaskFile) -> list[tuple[str, Candidate]]:
     """The plans that a table names."""
     planner, parse = Planner(problem), codegen(problem.backend).parse
-    found = []
+    rows = []
     for plan in one.plans or ():
         schedules = {name: parse(printed, name) for name, printed in plan.schedule.items()}
-        found.append((plan.kind, planner.candidate(Plan(plan.recipes, schedules), plan.kind)))
-    return found
+        rows.append((plan.kind, planner.candidate(Plan(plan.recipes, schedules), plan.kind)))
+    return rows
 
 
 def summary(path: Path, rows: Sequence[MeasuredTask]) -> dict[str, Any]:

@@ -34,13 +34,13 @@ def from_runs(runs: Sequence[Path], rows: Iterable[MeasuredTask]) -> list[Measur
     for run in runs:
         if not run.exists():
             raise UsageError(f"no such run or table: `{run}`", "give a run folder or a table")
-        found = list(_table(run)) or list(_played(run))
-        if not found:
+        measured = list(_table(run)) or list(_played(run))
+        if not measured:
             raise UsageError(
                 f"`{run}` holds no measured plan",
                 "give a run of optimize, eval, train, sft or measure",
             )
-        for row in found:
+        for row in measured:
             merged[row.task.id, row.backend] = _joined(merged.get((row.task.id, row.backend)), row)
     return list(merged.values())
 

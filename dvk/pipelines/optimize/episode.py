@@ -95,8 +95,11 @@ def rebuilt(
             if answer.finish == "error":
                 turn = turn.model_copy(update={"malformed": f"the backbone failed: {answer.error}"})
             elif role == "policy" and (subject.captured is not None or not dialect.reads_graph):
-                found = policy.read(dialect, subject, answer, backbone.name, (), "")
-                if isinstance(found, Candidate) and (known := judged.get(found.id)) is not None:
+                read_again = policy.read(dialect, subject, answer, backbone.name, (), "")
+                if (
+                    isinstance(read_again, Candidate)
+                    and (known := judged.get(read_again.id)) is not None
+                ):
                     turn = turn.model_copy(
                         update={
                             "candidate": known.candidate,
@@ -104,8 +107,8 @@ def rebuilt(
                             "elapsed_s": known.elapsed_s,
                         }
                     )
-                elif isinstance(found, Candidate):
-                    turn = turn.model_copy(update={"candidate": found})
+                elif isinstance(read_again, Candidate):
+                    turn = turn.model_copy(update={"candidate": read_again})
             yield Trace(
                 role=role,
                 rollout=number,

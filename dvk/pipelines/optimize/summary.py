@@ -162,8 +162,8 @@ def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
         if claim is not None and claim.verdict is not None and claim.verdict.tier == "claim"
         else None
     )
-    found = ranked(turns)
-    if timing is None or not found:
+    candidates = ranked(turns)
+    if timing is None or not candidates:
         refused = [
             t
             for t in turns
@@ -175,8 +175,8 @@ def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
             assert refused[0].verdict is not None
             return f"the best candidate was refused when it was judged again: {_first_line(refused[0].verdict.error)}"
         return (
-            f"the fastest candidate measured {shown(found[0][1])}"
-            if found
+            f"the fastest candidate measured {shown(candidates[0][1])}"
+            if candidates
             else "no candidate could be timed"
             if turns
             else "nothing was proposed"
@@ -185,12 +185,12 @@ def _refuted(turns: Sequence[Turn], claim: Turn | None) -> str:
     speedup = next(
         (
             s
-            for t, s in found
+            for t, s in candidates
             if t.candidate and claim and claim.candidate and t.candidate.id == claim.candidate.id
         ),
-        found[0][1],
+        candidates[0][1],
     )
-    what = "the search's best" if speedup is found[0][1] else "the candidate"
+    what = "the search's best" if speedup is candidates[0][1] else "the candidate"
     return f"{what}, {shown(speedup)} in the search, was timed again in fresh processes: {words(timing).sentence}"
 
 

@@ -88,7 +88,7 @@ class ReportAttempt:
 def gather(episode: Episode) -> list[ReportAttempt]:
     """The judged turns of the policy's traces; a candidate of several conversations was judged once and is one attempt."""
     turns = [turn for trace in episode.traces if trace.role == "policy" for turn in trace.turns]
-    found: dict[str, Turn] = {}
+    turns_by_text: dict[str, Turn] = {}
     for number, turn in enumerate(turns):
         if turn.verdict:
             same = (
@@ -96,8 +96,8 @@ def gather(episode: Episode) -> list[ReportAttempt]:
                 if turn.candidate and turn.verdict.tier != "claim"
                 else str(number)
             )
-            found.setdefault(same, turn)
-    judged = sorted(found.values(), key=lambda turn: turn.elapsed_s)
+            turns_by_text.setdefault(same, turn)
+    judged = sorted(turns_by_text.values(), key=lambda turn: turn.elapsed_s)
     return [
         _attempt(number, turn, turn.verdict)
         for number, turn in enumerate(judged, start=1)

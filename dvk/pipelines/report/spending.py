@@ -28,7 +28,7 @@ class Proposer:
 
 def proposers(summary: Mapping[str, Any]) -> list[Proposer]:
     """The rows, in the order of the summary."""
-    found = summary.get("proposer") if summary.get("status") == "faster" else None
+    winner = summary.get("proposer") if summary.get("status") == "faster" else None
     return [
         Proposer(
             str(row["name"]),
@@ -36,7 +36,7 @@ def proposers(summary: Mapping[str, Any]) -> list[Proposer]:
             f"{row['correct']:,}",
             show_ratio(row["best"]) if row.get("best") else "–",
             show_s(row.get("judge_s") or 0.0),
-            row["name"] == found,
+            row["name"] == winner,
         )
         for row in summary.get("proposers") or []
     ]

@@ -43,7 +43,7 @@ class ServeRequest:
     device: Device | None = None
     token_env: str | None = None
     open_to_all: bool = False
-    anew: bool = False
+    no_cache: bool = False
     require_kernels: bool = False
 
 
@@ -76,7 +76,7 @@ def serve(request: ServeRequest, config: Config) -> None:
         config,
         workers,
         request.device,
-        None if request.anew else Remembered(),
+        None if request.no_cache else Remembered(),
         require_kernels=request.require_kernels,
     )
     if judging.device not in judging.devices:

@@ -122,9 +122,11 @@ class JudgeService:
     def _place(self, request: Evaluation, asked: JudgeOptions) -> tuple[Candidate, Device]:
         """The candidate with its back end, and the device to judge on."""
         source = candidate_source(request)
-        found: BackendName = backends.detect(source)
+        detected: BackendName = backends.detect(source)
         # Its trainer always says triton; a text that imports no Triton is no Triton.
-        backend: BackendName = found if request.backend in ("auto", "triton") else request.backend
+        backend: BackendName = (
+            detected if request.backend in ("auto", "triton") else request.backend
+        )
         device = asked.device or (
             "cpu" if backend == "cpp" and static.calls_cpp(source) else self.device
         )

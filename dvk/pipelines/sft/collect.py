@@ -245,13 +245,13 @@ def varied(
     levels: dict[str, list[int]] = {}
     for place, task in enumerate(made):
         levels.setdefault(task.level, []).append(place)
-    found: list[int] = []
+    seeds: list[int] = []
     seen, count = 0, min(count, len(made))
     for places in levels.values():
         seen += len(places)
-        share = round(seen * count / len(made)) - len(found)
-        found += sorted(places, key=keys.__getitem__)[len(places) - share :]
-    return [made[place] for place in sorted(found)]
+        share = round(seen * count / len(made)) - len(seeds)
+        seeds += sorted(places, key=keys.__getitem__)[len(places) - share :]
+    return [made[place] for place in sorted(seeds)]
 
 
 def as_example(

@@ -134,9 +134,9 @@ def recipe(run: Path, checkpoint: Path) -> dict[str, Any]:
 
 def _summary(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        summary = json.loads(path.read_text())
         return {
-            name: found[name]
+            name: summary[name]
             for name in (
                 "num_tasks",
                 "samples",

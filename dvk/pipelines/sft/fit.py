@@ -174,11 +174,11 @@ class _Steps:
                 epoch = course.epoch_at(learner.step_number)
                 packs = next_packs.result()
                 next_packs = ahead.submit(course.packs_of, learner.step_number + 1, self.processes)
-                found = learner.step(packs)
-                self.fitted += found["tokens"]
+                figures = learner.step(packs)
+                self.fitted += figures["tokens"]
                 rate = self.fitted / (time.monotonic() - spent)
-                bar.update(shown, completed=learner.step_number, loss=found["loss"], rate=rate)
-                self._after_step(epoch, found, metrics, held_packs)
+                bar.update(shown, completed=learner.step_number, loss=figures["loss"], rate=rate)
+                self._after_step(epoch, figures, metrics, held_packs)
         seconds = time.monotonic() - spent
         if chief and self.quality is not None:
             rows = self.quality.ready(wait=True)
@@ -298,8 +298,8 @@ def compiled(backbone: Trainable, num_steps: int) -> bool:
 
 def newest(folder: Path) -> Path | None:
     """The last complete checkpoint."""
-    found = sorted(folder.glob("step_*"), key=lambda p: int(p.name.removeprefix("step_")))
-    return found[-1] if found else None
+    checkpoints = sorted(folder.glob("step_*"), key=lambda p: int(p.name.removeprefix("step_")))
+    return checkpoints[-1] if checkpoints else None
 
 
 def save(

@@ -51,8 +51,10 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
         if (free := machine.gpu_free_bytes())
         else workers
     )
-    found = list(texts(sorted((run.path / "collect" / "renderings").glob("*.jsonl"))))
-    chosen = sample(found, config.collect.executed, config.seed) if config.collect.executed else []
+    programs = list(texts(sorted((run.path / "collect" / "renderings").glob("*.jsonl"))))
+    chosen = (
+        sample(programs, config.collect.executed, config.seed) if config.collect.executed else []
+    )
     known = {row["id"]: row for row in run.read(EXECUTED)}
     usable = [t for t in chosen if device_of(t.backend) is not None]
     with WordCount("texts") as shown:
@@ -72,10 +74,10 @@ def gate(run: RunFolder, config: Config, workers: int) -> dict[str, Any]:
             run.append(EXECUTED, row)
             known[text.id] = row
             shown.advance(line)
-    families = decided(found, [known[t.id] for t in usable if t.id in known])
+    families = decided(programs, [known[t.id] for t in usable if t.id in known])
     run.write_text(FAMILIES, json.dumps(families, indent=1, ensure_ascii=False))
     # Timeouts, unusable tasks, and tasks listed otherwise here: if they are many, little was examined.
-    return {**summary(found, families), "not_executed": sum(t.id not in known for t in usable)}
+    return {**summary(programs, families), "not_executed": sum(t.id not in known for t in usable)}
 
 
 def device_of(backend: BackendName) -> Device | None:

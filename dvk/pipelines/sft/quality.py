@@ -158,7 +158,7 @@ def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config
     from dvk.harness.session.judge_spec import JudgeSpec
 
     began = time.monotonic()
-    found = subjects(folder, backend, config)
+    tasks = subjects(folder, backend, config)
     prepared_s = time.monotonic() - began
     greedy = config.rollout.model_copy(
         update={
@@ -179,7 +179,7 @@ def measure(folder: Path, checkpoint: Path, backend: BackendName, config: Config
         config.rollout.judges or JUDGES, played, spec=JudgeSpec(tier="smoke")
     ) as judging:
         for episode in run_episodes(
-            found, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging
+            tasks, open_backbone(f"hf:{checkpoint}", config), None, played, judging=judging
         ):
             for trace in episode.traces:
                 for turn in trace.turns:
@@ -212,9 +212,9 @@ def subjects(folder: Path, backend: BackendName, config: Config) -> list[TaskCon
     ):
         files.append(home / f"{made.name}.py")
         files[-1].write_text(made.source)
-    found = prepare(files, device, backend, config, workers=QUALITY_WORKERS, kept=True)
+    prepared = prepare(files, device, backend, config, workers=QUALITY_WORKERS, kept=True)
     return [
         subject
-        for subject in found
+        for subject in prepared
         if not isinstance(subject, DvkError) and subject.captured is not None
     ]

@@ -44,8 +44,8 @@ def examples(path: Path, library: Path | None, problems: list[Any]) -> Iterator[
         skills = [skill for skill in opened.skills() if skill.block is not None]
         empty = chosen = 0
         for row in with_facts(read_table(path)):
-            found = label(relevant(skills, row.facts), row, 1) if row.facts is not None else None
-            if found is None or not (found.right or empty < chosen):
+            labelled = label(relevant(skills, row.facts), row, 1) if row.facts is not None else None
+            if labelled is None or not (labelled.right or empty < chosen):
                 continue
             made = crashes.run_guarded("reading its skills", _of_task, row, opened)
             if isinstance(made, crashes.Crashed):

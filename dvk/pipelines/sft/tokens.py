@@ -212,7 +212,7 @@ class Rendering:
         the row if its prompt begins with the row's tokens. An answer that was wrong, or slower than a later
         one, is shown and not learned.
         """
-        found: list[Tokens] = []
+        parts: list[Tokens] = []
         learned = worth_learning(example)
         for position, message in enumerate(example.messages):
             if message["role"] != "assistant":
@@ -224,13 +224,13 @@ class Rendering:
             )
             answer = self.answer(example, position, prompt)
             marks = [next(learned)] * len(answer)
-            if found and prompt[: len(found[-1][0])] == found[-1][0]:
-                ids, targets = found[-1]
+            if parts and prompt[: len(parts[-1][0])] == parts[-1][0]:
+                ids, targets = parts[-1]
                 more = prompt[len(ids) :]
-                found[-1] = (ids + more + answer, targets + [False] * len(more) + marks)
+                parts[-1] = (ids + more + answer, targets + [False] * len(more) + marks)
             else:
-                found.append((prompt + answer, [False] * len(prompt) + marks))
-        return [row for row in found if any(row[1])]
+                parts.append((prompt + answer, [False] * len(prompt) + marks))
+        return [row for row in parts if any(row[1])]
 
     def answer(self, example: Example, position: int, prompt: list[int]) -> list[int]:
         """The tokens of one answer. Tool calls are written by the model's own template, which alone knows their form."""

@@ -117,20 +117,20 @@ def _score(threshold: str) -> Callable[[TaskOutcome], float]:
 
 
 def _scores(arm: PolicyOutcomes) -> dict[str, Any]:
-    found = fast_p.summary(arm.outcomes, THRESHOLDS)
+    scores = fast_p.summary(arm.outcomes, THRESHOLDS)
     if not arm.outcomes:
         nothing = {"value": None, "lo": None, "hi": None}
         return {name: nothing for name in (*(f"fast_{t}" for t in THRESHOLDS), "speedup")}
     ends = {
-        f"fast_{t}": (found["fast_p"][t], *(found["fast_p_interval"][t] or (None, None)))
+        f"fast_{t}": (scores["fast_p"][t], *(scores["fast_p_interval"][t] or (None, None)))
         for t in THRESHOLDS
     }
-    ends["speedup"] = (found["geomean_kept"], *(found["geomean_kept_interval"] or (None, None)))
+    ends["speedup"] = (scores["geomean_kept"], *(scores["geomean_kept_interval"] or (None, None)))
     return {name: {"value": value, "lo": lo, "hi": hi} for name, (value, lo, hi) in ends.items()}
 
 
 def _differences(first: PolicyOutcomes, second: PolicyOutcomes) -> dict[str, Any]:
-    found = {
+    differences = {
         f"fast_{t}": fast_p.difference(first.outcomes, second.outcomes, _score(t), share=True)
         for t in THRESHOLDS
     }
@@ -138,4 +138,4 @@ def _differences(first: PolicyOutcomes, second: PolicyOutcomes) -> dict[str, Any
     ratio = {
         end: math.exp(logs[end]) if logs[end] is not None else None for end in ("value", "lo", "hi")
     }
-    return {**found, "speedup": {**ratio, "num_tasks": logs["num_tasks"]}}
+    return {**differences, "speedup": {**ratio, "num_tasks": logs["num_tasks"]}}

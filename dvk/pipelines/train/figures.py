@@ -40,30 +40,30 @@ def episode_figures(
         worths: see `Worths`.
     """
     rewards: dict[str, list[float]] = defaultdict(list)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     judged: dict[tuple[str, str], bool] = {}
     for task_id, role, number, turn in _turns(episodes):
-        found[f"answers_{role}"] += 1
-        found[f"unread_{role}"] += turn.malformed is not None
+        counts[f"answers_{role}"] += 1
+        counts[f"unread_{role}"] += turn.malformed is not None
         if role == "policy":
             if turn.reward is not None:
                 rewards[f"reward_turn_{number}"].append(turn.reward)
-            found["right"] += _right(turn)
+            counts["right"] += _right(turn)
             for threshold in THRESHOLDS:
-                found[f"fast_{threshold:g}"] += speedup(turn) > threshold
+                counts[f"fast_{threshold:g}"] += speedup(turn) > threshold
         if turn.verdict is not None and turn.candidate is not None:
             judged.setdefault((task_id, turn.candidate.id), turn.verdict.cached)
     for episode in episodes:
         for name, value in _of_roles(episode, worths.get(episode.task.id, {})):
             rewards[name].append(value)
-    answers = max(1, found["answers_policy"])
+    answers = max(1, counts["answers_policy"])
     shares = {
-        name: found[name] / answers for name in ("right", *(f"fast_{t:g}" for t in THRESHOLDS))
+        name: counts[name] / answers for name in ("right", *(f"fast_{t:g}" for t in THRESHOLDS))
     }
     unread = {
-        f"unread_{role}": found[f"unread_{role}"] / found[f"answers_{role}"]
+        f"unread_{role}": counts[f"unread_{role}"] / counts[f"answers_{role}"]
         for role in ("policy", "selection", "summary")
-        if found[f"answers_{role}"]
+        if counts[f"answers_{role}"]
     }
     best = [
         max(
@@ -79,7 +79,7 @@ def episode_figures(
         **unread,
         "best_speedup": math.exp(fmean(logs)) if logs else 0.0,
         "tasks": float(len(episodes)),
-        "answers": float(found["answers_policy"]),
+        "answers": float(counts["answers_policy"]),
         "judged": float(len(judged)),
         "judged_anew": float(sum(not cached for cached in judged.values())),
     }

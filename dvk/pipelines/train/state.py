@@ -239,8 +239,8 @@ def thin_out(last: Path, keep_every: int) -> None:
 
 def newest(folder: Path) -> Path | None:
     """The last checkpoint from which a run can resume."""
-    found = sorted(path.parent for path in folder.glob(f"step_*/{STATE}"))
-    return found[-1] if found else None
+    folders = sorted(path.parent for path in folder.glob(f"step_*/{STATE}"))
+    return folders[-1] if folders else None
 
 
 def own_library(

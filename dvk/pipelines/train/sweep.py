@@ -110,14 +110,14 @@ def variants(file: Path, config: Config) -> list[SweepVariant]:
         UsageError: unreadable, an unknown key, ablation or setting, or no variants; validation is off.
     """
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             f"cannot read `{file}`: {error}",
             "give a readable TOML file with tables [variants.NAME]",
         ) from None
-    _known(found, {"seeds", "variants"}, str(file))
-    tables = found.get("variants")
+    _known(content, {"seeds", "variants"}, str(file))
+    tables = content.get("variants")
     if (
         not isinstance(tables, dict)
         or not tables
@@ -135,7 +135,7 @@ def variants(file: Path, config: Config) -> list[SweepVariant]:
                 "use letters, digits, dots, dashes and underscores: it becomes a folder",
             )
         _known(table, {"ablate", "set", "seeds"}, f"variants.{name}")
-        seeds = table.get("seeds", found.get("seeds", [config.seed]))
+        seeds = table.get("seeds", content.get("seeds", [config.seed]))
         if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
             raise UsageError(f"bad seeds of variant `{name}`: {seeds!r}", "write seeds = [0, 1, 2]")
         ablate = table.get("ablate", [])
@@ -211,7 +211,7 @@ def arms(
     home: Path, wanted: list[SweepVariant], failed: Mapping[str, DvkError]
 ) -> list[PolicyOutcomes]:
     """Every variant's last validation, all seeds together, and last the first variant's initial validation."""
-    found = []
+    result = []
     for variant in wanted:
         outcomes: list[TaskOutcome] = []
         steps = []
@@ -225,7 +225,7 @@ def arms(
             if variant.name in failed
             else ""
         )
-        found.append(
+        result.append(
             PolicyOutcomes(
                 variant.name, outcomes, remark, max(0, min(steps)), tuple(variant.configs)
             )
@@ -236,7 +236,7 @@ def arms(
         for o in validations.initial(folder(home, wanted[0].name, seed))
     ]
     return [
-        *found,
+        *result,
         PolicyOutcomes("before training", before, steps=0, seeds=tuple(wanted[0].configs)),
     ]
 

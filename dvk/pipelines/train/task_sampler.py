@@ -258,18 +258,18 @@ class TaskSampler:
         self, stream: _Stream, count: int, prepared: list[TaskContext | None] | None = None
     ) -> list[TaskContext]:
         """The first tasks of a stream that can be played; `prepared`: this process's share of its first block, if it is there."""
-        found: list[TaskContext] = []
-        while len(found) < count:
+        subjects: list[TaskContext] = []
+        while len(subjects) < count:
             if prepared is None and stream.num_taken >= MOST * count:
                 raise DvkError(
-                    f"only {len(found)} of {stream.num_taken} generated tasks can be played",
+                    f"only {len(subjects)} of {stream.num_taken} generated tasks can be played",
                     "see what `dvk doctor` finds",
                 )
-            size = math.ceil((count - len(found)) * OVERSAMPLE)
+            size = math.ceil((count - len(subjects)) * OVERSAMPLE)
             share = prepared if prepared is not None else self._share(stream.take(size))
             prepared = None
-            found += [subject for subject in self.processes.gather(share) if subject is not None]
-        return found[:count]
+            subjects += [subject for subject in self.processes.gather(share) if subject is not None]
+        return subjects[:count]
 
     def _share(self, made: Sequence[Generated], beside: bool = False) -> list[TaskContext | None]:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -286,17 +286,19 @@ class TaskSampler:
 
         cores = machine.num_cores()
         if beside and self.device == "cpu":
-            found: list[TaskContext | DvkError] = []
+            subjects: list[TaskContext | DvkError] = []
             for path in paths:
                 with self._lock.shared():  # one thread at a time; on a GPU only timing needs it
-                    found += prepare([path], self.device, self.backend, self.config, workers=1)
+                    subjects += prepare([path], self.device, self.backend, self.config, workers=1)
         else:
             workers = max(1, cores // 4) if beside else cores
-            found = list(prepare(paths, self.device, self.backend, self.config, workers=workers))
-        for path, one in zip(paths, found, strict=True):
+            subjects = list(prepare(paths, self.device, self.backend, self.config, workers=workers))
+        for path, one in zip(paths, subjects, strict=True):
             if text := getattr(one if isinstance(one, DvkError) else one.cannot, "traceback", ""):
                 self.tracebacks[path.stem] = text
-        return [None if isinstance(one, DvkError) or one.captured is None else one for one in found]
+        return [
+            None if isinstance(one, DvkError) or one.captured is None else one for one in subjects
+        ]
 
 
 class _Stream:

@@ -53,9 +53,9 @@ def validate(
     run.write_text(
         f"{FOLDER}/step_{step:06d}.jsonl", "".join(json.dumps(row) + "\n" for row in rows)
     )
-    found = fast_p.summary([outcome(row) for row in rows], THRESHOLDS)
-    figures = {f"val_fast_{threshold}": share for threshold, share in found["fast_p"].items()}
-    return {**figures, "val_speedup": found["geomean_kept"], "val_tasks": len(rows)}
+    scores = fast_p.summary([outcome(row) for row in rows], THRESHOLDS)
+    figures = {f"val_fast_{threshold}": share for threshold, share in scores["fast_p"].items()}
+    return {**figures, "val_speedup": scores["geomean_kept"], "val_tasks": len(rows)}
 
 
 def greedy(config: Config) -> Config:

@@ -38,8 +38,8 @@ def outcome(row: dict[str, Any]) -> TaskOutcome:
 
 def latest(run: Path) -> tuple[int, list[TaskOutcome]]:
     """The last validation of a run and its step; -1 and nothing if there is none."""
-    found = sorted((run / FOLDER).glob("step_*.jsonl"))
-    return (step_of(found[-1]), read(found[-1])) if found else (-1, [])
+    files = sorted((run / FOLDER).glob("step_*.jsonl"))
+    return (step_of(files[-1]), read(files[-1])) if files else (-1, [])
 
 
 def initial(run: Path) -> list[TaskOutcome]:

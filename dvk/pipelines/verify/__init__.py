@@ -73,21 +73,21 @@ def verify(
         lines = BaselineLines(request if not remotely else replace(request, baselines=()), run)
         wanted = missing if not request.baselines else range(len(request.jobs))
         loaded = _load(request, [(i, *placed[i]) for i in wanted], config)
-        found = {i: loaded[_asked(request, i, placed[i][1])] for i in wanted}
+        tasks = {i: loaded[_asked(request, i, placed[i][1])] for i in wanted}
         for i in missing:
-            if isinstance(task := found[i], TaskError):
+            if isinstance(task := tasks[i], TaskError):
                 kept.add(
                     i, task, crashes.verdict(crashes.crashed(task, "loading it"), request.tier)
                 )
-        playable = [(i, task) for i in missing if isinstance(task := found[i], Task)]
+        playable = [(i, task) for i in missing if isinstance(task := tasks[i], Task)]
         workers = _workers(request, len(missing), config, {device for _, device in placed})
-        pool = JudgeQueue[int](workers, config, None if request.anew else Remembered())
+        pool = JudgeQueue[int](workers, config, None if request.no_cache else Remembered())
         spec = _spec(request, remotely)
         jobs = ((task, placed[i][0]) for i, task in playable)
         for position, verdict in pool.map(jobs, spec):
             kept.add(*playable[position], verdict)
         timed = [i for i, row in kept.rows.items() if row.verdict.timing or request.tier == "smoke"]
-        examined = {i: task for i, task in found.items() if isinstance(task, Task)}
+        examined = {i: task for i, task in tasks.items() if isinstance(task, Task)}
         of_lines = lines.jobs(examined[i] for i in timed if i in examined)
         for position, verdict in pool.map([(task, line) for _, task, line in of_lines], spec):
             lines.add(of_lines[position][0], verdict)

@@ -58,7 +58,7 @@ class VerifyRequest:
     contract: Literal["auto", "module", "plan"] = "module"
     profile: bool = False
     """Also profile a call."""
-    anew: bool = False
+    no_cache: bool = False
     """Ignore cached verdicts."""
     out: Path | None = None
     resume: bool = False

@@ -120,15 +120,15 @@ def _tiles(form: ConvForm, cpu: Cpu) -> list[tuple[Tile, Width, int]]:
     large = large * min(cpu.l2_bytes, DEFAULT.cpu.l2_bytes) // DEFAULT.cpu.l2_bytes
     # The more outputs share the buffer's contents, the less its location matters.
     first, second = (small, large) if form.outputs is None else (large, small)
-    found: list[tuple[Tile, Width, int]] = [
+    tiles: list[tuple[Tile, Width, int]] = [
         (shapes[0], 256, first),
         *((shape, 256, first) for shape in shapes[1:3]),
         (shapes[0], 256, second),
     ]
     halved = [(outputs, lines, vectors // 2) for outputs, lines, vectors in shapes if vectors > 1]
     if cpu.vector_bits < 512:
-        return found
-    return [*found, *((shape, 512, first) for shape in halved[:1])]
+        return tiles
+    return [*tiles, *((shape, 512, first) for shape in halved[:1])]
 
 
 def _up(value: int, unit: int) -> int:

@@ -27,14 +27,14 @@ MAX_UNROLLED = 32
 
 def skipped(writer: CppWriter, reduces: list[Instr]) -> tuple[Bound, ...]:
     """Bounds outside of which every reduction only meets its identity."""
-    found: set[tuple[Bound, ...]] = set()
+    sets: set[tuple[Bound, ...]] = set()
     for reduce in reduces:
         source = reduce.args[0]
         value = writer.k.instrs[source.id] if isinstance(source, Ref) else None
         if value is None or not value.bounds or value.fill != reduction(reduce.op).number:
             return ()
-        found.add(value.bounds)
-    (bounds,) = found if len(found) == 1 else ((),)
+        sets.add(value.bounds)
+    (bounds,) = sets if len(sets) == 1 else ((),)
     lane = writer.lane
     return bounds if lane is None or all(part.coef(lane) >= 0 for part, _ in bounds) else ()
 
@@ -131,7 +131,7 @@ def _open_lane(writer: CppWriter, start: str, stop: str) -> None:
 def schedules(kernel: Kernel, cpu: Cpu) -> list[CppSchedule]:
     """The alternatives worth measuring, the default first."""
     every = widths(cpu)
-    found = [
+    options = [
         CppLoops(parallel="rows", chunk=chunk, width=width)
         for chunk in (256, 1024)
         for width in every
@@ -140,10 +140,10 @@ def schedules(kernel: Kernel, cpu: Cpu) -> list[CppSchedule]:
         # With a comparison at every position it would not be one vector loop. A window of a few positions ends before results kept in
         # memory pay.
         at = 0 if kernel.row_length <= 4 else 1
-        found[at:at] = [replace(one, unrolled=True) for one in found[: len(every)]]
+        options[at:at] = [replace(one, unrolled=True) for one in options[: len(every)]]
     direct = convolution.schedules(kernel, cpu)
     return [
         *direct,
-        *found[: 2 if direct else None],
+        *options[: 2 if direct else None],
         CppLoops(parallel="rows", chunk=4096, width=every[0], walk="strided"),
     ]

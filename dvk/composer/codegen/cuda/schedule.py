@@ -39,15 +39,15 @@ def schedules(kernel: Kernel, target: Target = DEFAULT) -> list[CudaSchedule]:
     """The alternatives worth measuring, the best guess first."""
     families: dict[str, Callable[[Kernel, Gpu], list[CudaSchedule]]]
     families = {"pointwise": _pointwise, "row": _row, "column": _column}
-    found = families[kernel.family](kernel, target.gpu)
+    options = families[kernel.family](kernel, target.gpu)
     if kernel.reduced and online_pair(kernel) is not None:
         # One pass less over memory is worth more than the cost of its arithmetic; the plain form stays an alternative.
         repeated = [
             (replace(o, online=True), o) if isinstance(o, CudaLooped | CudaSplit) else (o,)
-            for o in found
+            for o in options
         ]
-        found = [option for pair in repeated for option in pair]
-    return list(dict.fromkeys(found))[:MAX_OPTIONS]
+        options = [option for pair in repeated for option in pair]
+    return list(dict.fromkeys(options))[:MAX_OPTIONS]
 
 
 def widths(kernel: Kernel, variables: tuple[Var, ...]) -> list[int]:
@@ -76,15 +76,17 @@ def _pointwise(kernel: Kernel, gpu: Gpu) -> list[CudaSchedule]:
     total = kernel.num_rows
     vectors = widths(kernel, kernel.rows)
     small = total // vectors[0] < gpu.sms * 256
-    found: list[CudaSchedule] = [CudaFlat(threads=64 if small else 256, each=1, vector=vectors[0])]
+    options: list[CudaSchedule] = [
+        CudaFlat(threads=64 if small else 256, each=1, vector=vectors[0])
+    ]
     for vector in vectors[:2]:
         # Small problems need every SM before they need long threads.
         enough = total // vector // (gpu.sms * 8)
         for threads in (256, 128, 512):
             for each in (1, 2, 4):
                 if each == 1 or enough >= threads * each:
-                    found.append(CudaFlat(threads=threads, each=each, vector=vector))
-    return found
+                    options.append(CudaFlat(threads=threads, each=each, vector=vector))
+    return options
 
 
 # ------------------------------------------------------------------ reductions

@@ -262,14 +262,14 @@ def _shapes(work: MatmulWork, kind: str) -> list[tuple[int, int, int, int, int]]
     if not work.channels:
         return [*TILES[kind]]
     pixels_first = work.sizes[1] >= work.sizes[2]
-    found = []
+    shapes = []
     for rows, columns, depth, warps, stages in (*TILES[kind], *TALL[kind]):
         if not pixels_first and (rows, columns, depth, warps, stages) in TALL[kind]:
             rows, columns = columns, rows
         for length in dict.fromkeys((depth, whole_depth(depth, work.channels))):
             # As many bytes are in flight.
-            found.append((rows, columns, length, warps, min(stages * depth // length, 6)))
-    return found
+            shapes.append((rows, columns, length, warps, min(stages * depth // length, 6)))
+    return shapes
 
 
 def channels_of(kernel: Kernel, form: MatmulForm) -> int:

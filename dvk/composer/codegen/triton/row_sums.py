@@ -22,10 +22,10 @@ def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     rows = max(1, min(TILE // whole, power(size)))
     rows = rows if size % rows == 0 else 1
     warps = min(max(rows * whole // 256, 2), 16)
-    found = [(rows, warps), (rows, max(warps // 2, 1)), (rows, min(2 * warps, 32))]
+    sizes = [(rows, warps), (rows, max(warps // 2, 1)), (rows, min(2 * warps, 32))]
     if size % (2 * rows) == 0 and 2 * rows * whole <= 4 * TILE:
-        found += [(2 * rows, warps), (2 * rows, min(2 * warps, 16))]
-    made = [TritonRowSums(xblock=x, warps=w) for x, w in found]
+        sizes += [(2 * rows, warps), (2 * rows, min(2 * warps, 16))]
+    made = [TritonRowSums(xblock=x, warps=w) for x, w in sizes]
     return list(dict.fromkeys(made))
 
 

@@ -195,8 +195,8 @@ NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",), **FUNCT
 def called(op: str) -> str:
     """The function of one text for all types that a primitive calls; empty for other texts."""
     text = PRIMITIVES[op].triton if op in PRIMITIVES else ""
-    found = re.fullmatch(r"([\w.]+)\([^()]*\)", text) if isinstance(text, str) else None
-    return found[1] if found else ""
+    match = re.fullmatch(r"([\w.]+)\([^()]*\)", text) if isinstance(text, str) else None
+    return match[1] if match else ""
 
 
 def helper(name: str, type_: str) -> str:

@@ -36,13 +36,13 @@ def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
 def _along(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     rows, length = kernel.num_rows, kernel.row_length
     whole = power(length)
-    found: list[TritonSchedule] = []
+    options: list[TritonSchedule] = []
     if whole <= MAX_WHOLE:
         x = 1
         while x * whole < 1024 and rows // (2 * x) >= 2 * gpu.sms:
             x *= 2
         warps = min(max(x * whole // 512, 1), 8)
-        found = [
+        options = [
             TritonScan(xblock=x, warps=w)
             for w in dict.fromkeys((warps, min(2 * warps, 16), max(warps // 2, 1)))
         ]
@@ -60,11 +60,11 @@ def _along(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
                 )
             )
         return (
-            [*splits, *found[:2], *loops[:2]]
+            [*splits, *options[:2], *loops[:2]]
             if length >= 1 << 15
-            else [*found[:2], *splits, *loops[:2]]
+            else [*options[:2], *splits, *loops[:2]]
         )
-    return [*found, *(loops[:2] if found else loops)]
+    return [*options, *(loops[:2] if options else loops)]
 
 
 def _across(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:

@@ -67,12 +67,12 @@ class Schedule:
 
     def printed(self) -> PrintedSchedule:
         """Keys and values as JSON, in the order of the fields."""
-        found: PrintedSchedule = {}
+        result: PrintedSchedule = {}
         for name, default in _fields(type(self)).defaults.items():
             value = getattr(self, name)
             if value != default or (name == self.tag and value):
-                found[name] = value
-        return found
+                result[name] = value
+        return result
 
     def wrong(self) -> list[str]:
         """Illegal values, a sentence each."""
