@@ -7,46 +7,26 @@ an adapter to another trainer holds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 from dvk import backends, tasks
 from dvk import config as configuration
-from dvk.agents import dialects, policy
-from dvk.agents.task_context import TaskContext
-from dvk.backbone import Completion
+from dvk.agents.scored import Scored, candidate, scored
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.judge_spec import JudgeSpec
-from dvk.records import Candidate, Device, Task, Turn, Verdict, content_hash
+from dvk.harness.session.single_flight import SingleFlight
+from dvk.records import Candidate, Device, Task, content_hash
 from dvk.resources import home
-from dvk.rewards import rewarded
 
 Answer = tuple["str | Path", str]
 """A task, as a path or as the text of a task file, and a model's whole answer to it."""
 
-
-@dataclass(frozen=True)
-class Scored:
-    """The score of one answer.
-
-    Attributes:
-        reward: weighted sum of the terms (`rewards.weights`).
-        terms: each term's value, by name.
-        feedback: what was found, in words for the next turn; it names no reward.
-        verdict: the judge's; None if the answer has no readable code.
-        malformed: why it has none.
-    """
-
-    reward: float
-    terms: Mapping[str, float]
-    feedback: str
-    verdict: Verdict | None = field(default=None, repr=False)
-    malformed: str | None = None
+__all__ = ["Answer", "Scored", "Scorer", "score"]
 
 
 def score(
@@ -69,7 +49,7 @@ def score(
 
 
 class Scorer:
-    """Judges answers; use as a context manager or `close()` it.
+    """Judges answers; use as a context manager or `close()` it. Several threads may use it at once.
 
     Args:
         backend: what answers are written in: auto, triton, cuda or cpp.
@@ -102,8 +82,7 @@ class Scorer:
         )
         at_once = workers or num_workers(self.config, self.device)
         self._queue: JudgeQueue[int] = JudgeQueue(at_once, self.config, spec=spec).__enter__()
-        self._dialect = dialects.get("chat")
-        self._tasks: dict[str, Task] = {}
+        self._tasks = SingleFlight[Task]()
 
     def __enter__(self) -> Scorer:
         return self
@@ -138,37 +117,33 @@ class Scorer:
         Raises:
             DvkError: see `score`.
         """
-        read = [self._read(task, text) for task, text in answers]
-        asked = [(subject.task, found) for subject, found in read if isinstance(found, Candidate)]
+        given = [(self._task(task), text) for task, text in answers]
+        found = [candidate(task, self.backend, text) for task, text in given]
+        asked = [(task, one) for (task, _), one in zip(given, found) if isinstance(one, Candidate)]
         judged = dict(self._queue.map(asked))
         verdicts = iter([judged[number] for number in range(len(asked))])
         return [
-            self._scored(text, next(verdicts))
-            if isinstance(found, Candidate)
-            else self._scored(text, None, found)
-            for (_, found), (_, text) in zip(read, answers, strict=True)
+            scored(self.config, text, next(verdicts))
+            if isinstance(one, Candidate)
+            else scored(self.config, text, None, one)
+            for (_, text), one in zip(given, found, strict=True)
         ]
-
-    def _read(self, task: str | Path, text: str) -> tuple[TaskContext, Candidate | str]:
-        subject = TaskContext(self._task(task), None, self.backend)
-        answer = Completion(text=text, finish="stop")
-        return subject, policy.read(self._dialect, subject, answer, "user", (), "")
-
-    def _scored(self, text: str, verdict: Verdict | None, malformed: str | None = None) -> Scored:
-        turn = Turn(completion=text, finish="stop", verdict=verdict, malformed=malformed)
-        found = rewarded(turn, self.config.rewards)
-        said = self._dialect.feedback(verdict, malformed, None, self.config.agents)
-        assert found.reward is not None, "it was computed"
-        return Scored(found.reward, found.reward_terms, said, verdict, malformed)
 
     def _task(self, task: str | Path) -> Task:
         """The task, examined once."""
-        path = Path(task) if isinstance(task, Path) or "\n" not in task else None
         key = content_hash(str(task))
-        if key not in self._tasks:
-            if path is None:
-                path = home() / "scored" / f"task_{key}.py"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(str(task), encoding="utf-8")
-            self._tasks[key] = tasks.load(str(path), device=self.device, limits=self.config.limits)
-        return self._tasks[key]
+        return self._tasks.do(key, lambda: self._examined(task))[0]
+
+    def _examined(self, task: str | Path) -> Task:
+        file = str(task_file(task))
+        return tasks.load(file, device=self.device, limits=self.config.limits)
+
+
+def task_file(task: str | Path) -> Path:
+    """The file of a task; a text is written to one under `$DVK_HOME/scored`."""
+    if isinstance(task, Path) or "\n" not in task:
+        return Path(task)
+    path = home() / "scored" / f"task_{content_hash(task)}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(task, encoding="utf-8")
+    return path

@@ -1,10 +1,16 @@
-"""Rewards for other trainers: thin functions over `dvk.Scorer`, one file a trainer. None of the trainers is imported here.
+"""Environments for other trainers, one thin file each, over one scorer. [The page](README.md) has the lines to type.
 
-    trl    a reward function of GRPOTrainer and RLOOTrainer
-    verl   `custom_reward_function` of verl
+    trl         reward function and environment of TRL's GRPOTrainer
+    verl        `custom_reward_function` of verl
+    verifiers   taskset and environment of verifiers (prime-rl)
+    openenv     server and client of OpenEnv
+    skyrl       text environment of SkyRL-Gym
+    episode     the turns of one task, which the last three and TRL's environment play
 
-The judge's processes stay between calls, and end with the process. Settings come from the environment variable DVK_SCORE_CONFIG, a
-TOML file as for `--config`.
+A trainer's package is imported by its own file only. The judge's processes stay between calls, and end with the process.
+
+    DVK_SCORE_URL      a `dvk serve` that judges; without it this machine judges
+    DVK_SCORE_CONFIG   settings, a TOML file as for `--config`
 """
 
 from __future__ import annotations
@@ -16,14 +22,16 @@ from pathlib import Path
 
 from dvk import config as configuration
 from dvk.api.scoring import Scorer
+from dvk.environments.over_http import HttpScorer
 
 CONFIG = "DVK_SCORE_CONFIG"
+URL = "DVK_SCORE_URL"
 _lock = threading.Lock()
-_scorers: dict[int, Scorer] = {}
+_scorers: dict[int, Scorer | HttpScorer] = {}
 """By process: a fork cannot use its parent's."""
 
 
-def shared_scorer() -> Scorer:
+def shared_scorer() -> Scorer | HttpScorer:
     """This process's scorer, made at the first call.
 
     Raises:
@@ -31,8 +39,9 @@ def shared_scorer() -> Scorer:
     """
     with _lock:
         if os.getpid() not in _scorers:
-            file = os.environ.get(CONFIG)
+            file, url = os.environ.get(CONFIG), os.environ.get(URL)
             config = configuration.load(Path(file) if file else None, ())
-            _scorers[os.getpid()] = scorer = Scorer(config=config)
+            scorer = HttpScorer(url, config) if url else Scorer(config=config)
+            _scorers[os.getpid()] = scorer
             atexit.register(scorer.close)
         return _scorers[os.getpid()]

@@ -10,31 +10,10 @@ import pytest
 import dvk
 from dvk import environments
 from dvk.environments import shared_scorer, trl, verl
+from dvk.environments.episode import Episode
 from dvk.errors import DvkError, UsageError
+from tests.environments.answers import RIGHT, TASK, WRONG
 
-TASK = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2 + 1
-
-def get_inputs():
-    return [torch.randn(64, 64)]
-
-def get_init_inputs():
-    return []
-"""
-RIGHT = """I fuse it.
-```python
-import torch
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return x.clamp(min=0) * 2 + 1
-```
-"""
-WRONG = RIGHT.replace("* 2", "* 3")
 SETTINGS = {
     "judge.search_s": 0.05,
     "judge.num_seeds": 1,
@@ -65,13 +44,50 @@ def test_what_cannot_be_scored_is_refused(scorer: dvk.Scorer, tmp_path: Path) ->
         dvk.Scorer(device="tpu")  # type: ignore[arg-type]
 
 
-def test_adapters_speak_the_words_of_their_trainers(
-    scorer: dvk.Scorer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def shared(scorer: dvk.Scorer, monkeypatch: pytest.MonkeyPatch) -> dvk.Scorer:
+    """That scorer is what the adapters of this process use."""
     monkeypatch.setattr(environments, "Scorer", lambda **how: scorer)
     monkeypatch.setattr(environments, "_scorers", {})
+    return scorer
+
+
+def test_adapters_speak_the_words_of_their_trainers(shared: dvk.Scorer) -> None:
     said = [RIGHT, [{"role": "assistant", "content": WRONG}]]
     assert trl.kernel_reward(said, task=[TASK, TASK], prompt=["a", "b"]) == [1.0, 0.0]
     found = verl.compute_score("dvk", RIGHT, TASK, extra_info={"index": 0})
     assert found == {"score": 1.0, "right": 1.0, "correctness": 1.0, "format": 0.0}
-    assert shared_scorer() is scorer
+    assert shared_scorer() is shared
+
+
+def test_an_environment_of_trl_counts_the_best_submission(shared: dvk.Scorer) -> None:
+    class Twice(trl.KernelEnvironment):
+        turns = 2
+
+    environment = Twice()
+    for _ in range(2):
+        assert "up to 2 times" in (environment.reset(task=TASK, prompt=[]) or "")
+        assert environment.get_reward() == 0.0
+        code = RIGHT.partition("```python\n")[2].removesuffix("```\n")
+        assert "Correct on" in environment.submit(code) and environment.get_reward() == 1.0
+        assert "Wrong result" in environment.submit(WRONG) and environment.get_reward() == 1.0
+        assert "are used" in environment.submit(RIGHT)
+
+
+def test_an_episode_ends_after_its_turns(shared: dvk.Scorer) -> None:
+    episode = Episode(TASK, 1)
+    assert (episode.reward, episode.best, episode.done) == (0.0, None, False)
+    assert episode.answer("no code").malformed and episode.done and episode.reward == -0.2
+    assert episode.metrics() == {"right": 0.0, "speedup": 0.0, "turns": 1.0}
+    with pytest.raises(UsageError, match="had its 1 turns"):
+        episode.answer(RIGHT)
+    with pytest.raises(UsageError):
+        Episode(TASK, 0)
+
+
+def test_rows_for_trl_name_their_split(tmp_path: Path) -> None:
+    (tmp_path / "heldout").mkdir()
+    (tmp_path / "heldout" / "relu.py").write_text(TASK)
+    (row,) = trl.rows(str(tmp_path), "heldout", device="cpu")
+    assert row["split"] == "heldout" and row["task"] == TASK and row["prompt"][0]["role"] == "user"
+    assert list(trl.rows(str(tmp_path), "train", device="cpu")) == []

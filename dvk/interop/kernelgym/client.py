@@ -133,6 +133,32 @@ class Client:
             "look at its queue at /health, or wait longer with --set remote.timeout_s=SECONDS",
         )
 
+    def score(self, task: str, entry: str, text: str) -> dict[str, Any]:
+        """The body of `dvk serve`'s answer to POST /v1/score.
+
+        Args:
+            task: text of the task file.
+            entry: the reference's class.
+            text: the model's whole answer.
+
+        Raises:
+            MachineError, UsageError: as `evaluate`; the task cannot be judged.
+        """
+        until = time.monotonic() + self.settings.timeout_s
+        request = {"task": task, "entry_point": entry, "text": text}
+        try:
+            status, answer = self._persist("POST", "/v1/score", request, until)
+        except TimeoutError:
+            status, answer = 504, f"no answer within {self.settings.timeout_s:g} s"
+        if status == 200 and isinstance(answer, dict):
+            return answer
+        if status == 422:
+            _, said = _objection(answer)
+            raise UsageError(f"the judge at `{self.url}` refuses the task: {said}", "correct it")
+        raise MachineError(
+            f"the judge at `{self.url}` failed: {_said(answer, status)}", "look at its log"
+        )
+
     # ------------------------------------------------------------ requests
 
     def _persist(
@@ -169,9 +195,10 @@ class Client:
                     raise UsageError(
                         f"the judge at `{self.url}` {what}", f"export ${self.settings.token_env}"
                     )
-                if status == 404 and path in ("/evaluate", "/health"):
+                if status == 404 and path in ("/evaluate", "/health", "/v1/score"):
+                    server = "`dvk serve`" if path == "/v1/score" else "KernelGYM server"
                     raise UsageError(
-                        f"`{self.url}` has no {path}: it is no KernelGYM server",
+                        f"`{self.url}` has no {path}: it is no {server}",
                         "correct --judge kernelgym:URL",
                     )
                 if status not in FULL or time.monotonic() >= until:

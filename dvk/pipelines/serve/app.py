@@ -1,6 +1,7 @@
-"""The four endpoints of KernelGYM's server that its trainer uses, over a `RequestQueue`.
+"""The four endpoints of KernelGYM's server that its trainer uses, and one that scores answers, over a `RequestQueue`.
 
     POST /evaluate      Evaluation → 200 Result, when it has ended
+    POST /v1/score      a task and a model's answer → 200 its reward, terms, feedback and verdict; see scoring.py
     GET  /status/{id}   200 {task_id, status, progress, queue_position, …} | 404
     GET  /results/{id}  200 Result | 202 not ended yet | 404
     GET  /health        200 | 503, without a token
@@ -33,11 +34,15 @@ from fastapi.responses import JSONResponse
 
 import dvk
 from dvk import machine
-from dvk.interop.kernelgym import Evaluation
+from dvk.agents.scored import Scored
+from dvk.errors import DvkError, MachineError
+from dvk.interop.kernelgym import Evaluation, EvaluationResult
 from dvk.interop.kernelgym.fields import ENDED
+from dvk.pipelines.serve import scoring
 from dvk.pipelines.serve.addresses import local
 from dvk.pipelines.serve.desk import QueueClosed, QueueEntry, QueueFull, RequestQueue, TaskIdTaken
 from dvk.pipelines.serve.judging import JudgeService
+from dvk.pipelines.serve.scoring import TaskAnswer
 
 BODY_BYTES = 8 << 20
 """Largest request: two source texts of the largest size that is judged."""
@@ -60,6 +65,7 @@ def application(
     _add_gate(app, token, guarded)
     app.exception_handler(RequestValidationError)(unreadable)
     _add_requests(app, queue)
+    _add_scores(app, queue, judging)
     _add_health(app, queue, judging)
     return app
 
@@ -110,27 +116,9 @@ async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
 def _add_requests(app: FastAPI, queue: RequestQueue) -> None:
     @app.post("/evaluate")
     async def evaluate(request: Evaluation) -> JSONResponse:
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            entry = queue.submit(request, lambda: _call(loop, ended.set))
-        except QueueFull:
-            again = RETRY_S
-            raise HTTPException(
-                429,
-                f"the queue is full ({queue.settings.queue} wait): come again",
-                {"Retry-After": str(again)},
-            ) from None
-        except TaskIdTaken:
-            raise HTTPException(
-                409,
-                f"`{_ascii(request.task_id)}` is in work for another request: choose another task_id",
-            ) from None
-        except QueueClosed:
-            raise HTTPException(503, "the server is stopping") from None
-        await ended.wait()
-        assert entry.result is not None, "it has ended"
-        stopped = entry.result.status == "failed" and queue.closed
-        return JSONResponse(_plain(entry.result.model_dump()), 503 if stopped else 200)
+        result = await _ended(queue, request)
+        stopped = result.status == "failed" and queue.closed
+        return JSONResponse(_plain(result.model_dump()), 503 if stopped else 200)
 
     @app.get("/status/{task_id}")
     async def status(task_id: str) -> JSONResponse:
@@ -142,6 +130,46 @@ def _add_requests(app: FastAPI, queue: RequestQueue) -> None:
         if entry.result is None:
             return JSONResponse(_plain(_status(entry, queue)), 202)
         return JSONResponse(_plain(entry.result.model_dump()))
+
+
+def _add_scores(app: FastAPI, queue: RequestQueue, judging: JudgeService) -> None:
+    @app.post("/v1/score")
+    async def score(request: TaskAnswer) -> JSONResponse:
+        asked = await asyncio.to_thread(scoring.evaluation, request, judging)
+        if isinstance(asked, Scored):
+            return JSONResponse(_plain(scoring.response(asked)))
+        result = await _ended(queue, asked)
+        if result.status == "failed" and queue.closed:
+            raise HTTPException(503, "the server is stopping")
+        try:
+            found = scoring.scored_result(request, result, judging)
+        except DvkError as error:
+            code = 500 if isinstance(error, MachineError) else 422
+            raise HTTPException(code, _ascii(f"{error.message} ({error.hint})")) from None
+        return JSONResponse(_plain(scoring.response(found)))
+
+
+async def _ended(queue: RequestQueue, request: Evaluation) -> EvaluationResult:
+    """The result of a request, when it has ended."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        entry = queue.submit(request, lambda: _call(loop, ended.set))
+    except QueueFull:
+        raise HTTPException(
+            429,
+            f"the queue is full ({queue.settings.queue} wait): come again",
+            {"Retry-After": str(RETRY_S)},
+        ) from None
+    except TaskIdTaken:
+        raise HTTPException(
+            409,
+            f"`{_ascii(request.task_id)}` is in work for another request: choose another task_id",
+        ) from None
+    except QueueClosed:
+        raise HTTPException(503, "the server is stopping") from None
+    await ended.wait()
+    assert entry.result is not None, "it has ended"
+    return entry.result
 
 
 def _add_health(app: FastAPI, queue: RequestQueue, judging: JudgeService) -> None:

@@ -1,0 +1,121 @@
+"""`POST /v1/score` of `dvk serve` as a process, and the scorer that asks it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.environments import trl
+from dvk.environments.over_http import HttpScorer
+from dvk.errors import MachineError, UsageError
+from tests.cli import warm
+from tests.environments.answers import RIGHT, TASK, WRONG
+
+TOKEN = "open sesame"
+
+
+SETTINGS = """
+[judge]
+search_s = 0.05
+num_seeds = 1
+[rewards.weights]
+correctness = 1.0
+format = 0.2
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a server that answers this token's bearers only."""
+    config = tmp_path_factory.mktemp("served") / "settings.toml"
+    config.write_text(SETTINGS)
+    words = ["serve", "--port", "0", "--device", "cpu", "--workers", "1", "--config", str(config)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dvk", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DVK_JUDGE_TOKEN": TOKEN},
+        cwd=warm.ROOT,
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"serving (http://127\.0\.0\.1:\d+)", line)
+        assert found, line + process.stderr.read()
+        yield found[1]
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@pytest.fixture
+def scorer(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpScorer]:
+    monkeypatch.setenv("DVK_JUDGE_TOKEN", TOKEN)
+    asking = HttpScorer(server)
+    yield asking
+    asking.close()
+
+
+def raw(server: str, body: Any, token: str = TOKEN) -> tuple[int, Any]:
+    line = http.client.HTTPConnection(server.removeprefix("http://"), timeout=60)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    line.request("POST", "/v1/score", json.dumps(body), headers)
+    answer = line.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def test_answers_are_scored_as_on_this_machine(scorer: HttpScorer, tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(TASK)
+    right, wrong, silent = scorer.score_all(
+        [(TASK, RIGHT), (tmp_path / "task.py", WRONG), (TASK, "I cannot.")]
+    )
+    assert (right.reward, right.right, right.terms["correctness"]) == (1.0, True, 1.0)
+    assert right.verdict is not None and right.speedup is not None and right.speedup > 0
+    assert (wrong.reward, wrong.right) == (0.0, False) and "Wrong result" in wrong.feedback
+    assert silent.reward == -0.2 and silent.verdict is None and silent.malformed is not None
+
+
+def test_a_repeated_answer_is_one_evaluation(scorer: HttpScorer, server: str) -> None:
+    """A client whose connection broke sends its answer again."""
+    text = RIGHT.replace("I fuse it.", "I fuse it well.").replace("* 2 + 1", "* 2 + 1.0")
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: scorer.score(TASK, text).verdict, range(4)))
+    assert found[0] is not None and found == found[:1] * 4
+
+
+def test_adapters_ask_the_server(
+    server: str, scorer: HttpScorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dvk.environments._scorers", {})
+    monkeypatch.setenv("DVK_SCORE_URL", server)
+    assert trl.kernel_reward([RIGHT, WRONG], task=[TASK, TASK]) == [1.0, 0.0]
+
+
+def test_what_cannot_be_scored(server: str, scorer: HttpScorer) -> None:
+    with pytest.raises(UsageError, match="refuses the task"):
+        scorer.score(TASK.replace("torch.randn(64, 64)", "1 / 0"), RIGHT)
+    assert raw(server, {"task": TASK, "text": RIGHT}, "wrong")[0] == 401
+    for body in ({"task": TASK}, {"task": TASK, "text": 1}, {"task": TASK, "text": "", "path": 1}):
+        assert raw(server, body)[0] == 422
+    status, found = raw(server, {"task": TASK, "text": "\ud800"})
+    assert status == 422 or found["malformed"]
+
+
+def test_a_lost_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dvk.interop.kernelgym.client.RETRIES", 0)
+    with pytest.raises(MachineError, match="cannot be reached"):
+        HttpScorer("http://127.0.0.1:9").score(TASK, RIGHT)
+    with pytest.raises(UsageError):
+        HttpScorer("127.0.0.1")
