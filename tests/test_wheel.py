@@ -100,7 +100,7 @@ def test_the_wheel_holds_what_it_should(wheel: Path) -> None:
     pages = (TOP / "dvk" / "pipelines" / "report" / "pages").iterdir()
     assert {path.relative_to(TOP).as_posix() for path in pages} <= set(names)
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
-        assert tops == {"dvk", "dvk_kernels.py"}  # the latter for verifiers
+    assert tops == {"dvk", "dvk_kernels.py"}  # the latter for verifiers
 
 
 def test_it_is_the_wheel_that_runs(installed: Installed) -> None:
