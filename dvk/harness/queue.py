@@ -83,7 +83,7 @@ class JudgeQueue(Generic[K]):
         self._sessions = OpenSessions(self.workers, memory, elsewhere=elsewhere)
         self._waiting = WaitingJobs()
         self._threads: set[threading.Thread] = set()
-        self._entered = self._warm = False
+        self._entered = self._warm = self._more = False
         self._open = True
 
     def __enter__(self) -> JudgeQueue[K]:
@@ -200,6 +200,12 @@ class JudgeQueue(Generic[K]):
                 thread.start()
             self._changed.notify_all()
 
+    def expect(self, more: bool) -> None:
+        """Say whether jobs of other tasks are about to come: a task has one session until then, since each session prepares it again."""
+        with self._changed:
+            self._more = more
+            self._changed.notify_all()
+
     def drop(self, jobs: set[JudgeJob]) -> None:
         """Forget those of the jobs that are not started."""
         with self._changed:
@@ -280,6 +286,8 @@ class JudgeQueue(Generic[K]):
         for number, job in enumerate(heads):
             if job.judgement is None:
                 session = None
+            elif self._more and self._waiting.at_work[job.group]:
+                continue
             elif (session := self._sessions.take(job, num_jobs, self._waits(job))) is None:
                 continue
             for other in filter(self._waits, heads[number + 1 :]):

@@ -25,6 +25,8 @@ class JudgeClient(Protocol):
 
     workers: int
 
+    def expect(self, more: bool) -> None: ...
+
     def submit(self, name: tuple[int, str], task: Task, candidate: Candidate) -> None: ...
 
     def results(self, *, wait: bool) -> Sequence[tuple[tuple[int, str], Verdict]]: ...
@@ -92,6 +94,7 @@ def play(
     """
     games: dict[int, _Game] = {}
     number = 0
+    judging.expect(True)
     with prepared_ahead(problems) as ahead:
         while True:
             while len(games) < judging.workers and not ahead.ended:
@@ -108,6 +111,7 @@ def play(
             if not games and ahead.ended:
                 return
             full = len(games) >= judging.workers or ahead.ended
+            judging.expect(not full)
             yield from _judged(games, judging, limit, wait=full)
 
 

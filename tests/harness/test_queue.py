@@ -130,6 +130,35 @@ def test_a_worker_keeps_its_task_and_urgent_jobs_go_first(opened: list[Judged]) 
     assert one.asked == ["c1", "a1", "a2", "b1", "b2"] and one.closed
 
 
+def test_while_other_tasks_are_to_come_a_task_has_one_session(
+    monkeypatch: pytest.MonkeyPatch, opened: list[Judged]
+) -> None:
+    """Every session prepares its task, which takes longer than to judge a candidate."""
+    begun, go = threading.Semaphore(0), threading.Event()
+    judge = Judged.judge
+
+    def waits(self: Judged, candidate: Candidate, *rest: object) -> Verdict:
+        begun.release()
+        assert go.wait(10)
+        return judge(self, candidate, *rest)
+
+    monkeypatch.setattr(Judged, "judge", waits)
+    with JudgeQueue[int](3, QUICK) as docket:
+        docket.expect(True)
+        left = threading.Semaphore(0)
+        for of, text in (("a", "1"), ("a", "2"), ("a", "3"), ("b", "1")):
+            docket.add(JudgeJob(lambda _: left.release(), judgement(of, text)))
+        assert begun.acquire(timeout=10) and begun.acquire(timeout=10)
+        assert not begun.acquire(timeout=0.2)
+        assert sorted(one.task.id for one in opened) == ["a", "b"]
+        docket.expect(False)
+        assert begun.acquire(timeout=10)
+        go.set()
+        for _ in range(4):
+            assert left.acquire(timeout=10)
+    assert sorted(one.task.id for one in opened) == ["a", "a", "b"]
+
+
 def test_jobs_of_other_settings_have_other_sessions(opened: list[Judged]) -> None:
     strict = JudgeSpec(require_kernels=True)
     answers: queues.SimpleQueue[object] = queues.SimpleQueue()

@@ -217,6 +217,9 @@ def test_without_a_library_the_model_of_a_strategy_is_given_no_skills(
         def __init__(self) -> None:
             self.waiting: list[Any] = []
 
+        def expect(self, more: bool) -> None:
+            pass
+
         def submit(self, name: Any, task: Task, candidate: Candidate) -> None:
             self.waiting.append(name)
 
