@@ -27,7 +27,8 @@ def build_prompt(
     """The prompt for the turn after `turns`: the task, then attempts with their verdicts, the feedback on the last at the end.
 
     Of many attempts the last, the best and the latest others are shown, in their order: `settings.kept_attempts`, fewer if
-    they would exceed `settings.prompt_tokens`. An only attempt that is too long by itself is cut. Thinking is not shown again.
+    they would exceed `settings.prompt_tokens`. An only attempt that is too long by itself is cut. Thinking is not shown again. An
+    answer from a list is one that was not tried.
     """
     opening = dialect.policy(subject, skills, settings)
     left = settings.prompt_tokens * CHARS_PER_TOKEN - sum(
@@ -47,7 +48,9 @@ def build_prompt(
             else answer
         )
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": found}]
-    return opening.model_copy(update={"messages": tuple(messages)})
+    tried = {turn.completion for turn in turns}
+    untried = tuple(text for text in opening.choices if text not in tried) or opening.choices
+    return opening.model_copy(update={"messages": tuple(messages), "choices": untried})
 
 
 def revise(

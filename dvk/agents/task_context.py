@@ -37,6 +37,8 @@ class TaskContext:
     backend: BackendName
     cannot: CannotCompose | None = field(default=None, compare=False)
     """The reason why there is no graph, if known."""
+    answers: tuple[str, ...] = field(default=(), compare=False)
+    """Plans as text that the policy chooses from, where they are known: those that a table of measured plans holds."""
 
 
 def cut(text: str, num_tokens: int) -> str:

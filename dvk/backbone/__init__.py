@@ -49,6 +49,10 @@ class Conversation(Record):
         (),
         description="Token ids that the answer begins with; only for models that tell `alternatives`.",
     )
+    choices: tuple[str, ...] = Field(
+        (),
+        description="The answer is one of these texts, drawn by the model's probabilities; models without local weights write freely.",
+    )
     stream: int | None = Field(
         None,
         description="Its random numbers, by number: those of equal streams are equal, whatever the messages are. None: by the messages.",

@@ -28,11 +28,14 @@ from dvk.backbone import (
     Scores,
     ScoringRow,
     TokenUsage,
+    choosing,
     scoring,
 )
 from dvk.backbone.chat import ChatTemplate
+from dvk.backbone.choosing import AnswerList
 from dvk.backbone.decoding import fallback, forward
 from dvk.backbone.decoding.engine import Engine, Sampled, decoding
+from dvk.backbone.decoding.seeds import as_bytes, keys_for
 from dvk.backbone.decoding.stops import Stops
 from dvk.backbone.loading import CARD, Loaded, load, pick_device
 from dvk.backbone.thinking import within_budget
@@ -114,6 +117,12 @@ class HfBackbone:
         self, conversations: Sequence[Conversation], sampling: Sampling
     ) -> list[Completion]:
         """One completion a conversation, in their order."""
+        listed = [i for i, one in enumerate(conversations) if one.choices and self.chat.end]
+        if listed:
+            chosen = dict(zip(listed, self._choose([conversations[i] for i in listed], sampling)))
+            free = [one for i, one in enumerate(conversations) if i not in chosen]
+            written = iter(self.generate(free, sampling) if free else ())
+            return [chosen[i] if i in chosen else next(written) for i in range(len(conversations))]
         prompts = [self.encode(one) for one in conversations]
         begun, streams = (
             [getattr(one, name) for one in conversations] for name in ("begun", "stream")
@@ -122,6 +131,51 @@ class HfBackbone:
         if any(begun) or numbered:
             return self.complete(prompts, sampling, begun, streams)
         return within_budget(self.complete, self.chat, prompts, sampling, self.settings)
+
+    def _choose(
+        self, conversations: Sequence[Conversation], sampling: Sampling
+    ) -> list[Completion]:
+        """One of its choices a conversation."""
+        began = time.perf_counter()
+        rows: dict[tuple[tuple[int, ...], tuple[str, ...]], AnswerList] = {}
+        asked = []
+        for one in conversations:
+            key = self.encode(one), one.choices
+            if key not in rows:
+                answers = [self.encode_answer(text) for text in dict.fromkeys(one.choices)]
+                rows[key] = AnswerList(key[0], answers)
+            asked.append(rows[key])
+        keys = keys_for(
+            [as_bytes(row.question) for row in asked],
+            sampling.seed,
+            [one.stream for one in conversations],
+        )
+        fits = [
+            i
+            for i, row in enumerate(asked)
+            if row.question and len(row.question) + max(map(len, row.answers)) <= self.positions
+        ]
+        with (
+            self._one_at_a_time,
+            self._lane().shared_in_turns(self._rest) as give_way,
+            decoding(self.model),
+        ):
+            give_way(self.pulse)
+            drawn = choosing.draw(
+                self.model,
+                [asked[i] for i in fits],
+                [keys[i] for i in fits],
+                sampling.temperature,
+                SCORE_TOKENS,
+            )
+        completions = [self._does_not_fit(tuple(row.question)) for row in asked]
+        for i, (number, tokens) in zip(fits, drawn, strict=True):
+            text = tuple(dict.fromkeys(conversations[i].choices))[number]
+            completions[i] = Completion(text=text, tokens=tokens, finish="stop")
+        read = sum(len(asked[i].question) for i in fits)
+        written = sum(len(tokens.completion) for _, tokens in drawn)
+        self.usage.add(read, written, time.perf_counter() - began)
+        return completions
 
     def complete(
         self,

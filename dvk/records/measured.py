@@ -19,7 +19,7 @@ from dvk.records.candidate import BackendName, Candidate
 from dvk.records.record import Record
 from dvk.records.skill_block import GraphFacts
 from dvk.records.task import Task
-from dvk.records.verdict import Verdict
+from dvk.records.verdict import Status, Verdict
 
 KEPT = {
     "status": True,
@@ -56,6 +56,11 @@ class MeasuredPlan(Record):
         return plan_key(self.recipes, self.schedule)
 
     @property
+    def is_known(self) -> bool:
+        """Whether its verdict says what it is worth: it was timed, or it was wrong."""
+        return bool(self.speedup) or self.verdict.status is not Status.OK
+
+    @property
     def speedup(self) -> float | None:
         """Over eager; None if it was wrong or not timed."""
         return self.verdict.timing.speedup.value if self.verdict.timing is not None else None
@@ -82,6 +87,11 @@ class MeasuredTask(Record):
     )
     plans: tuple[MeasuredPlan, ...] = Field(description="The composer's default first.")
     left: int = Field(0, ge=0, description="Plans without a verdict: the budget ended first.")
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Each plan with words whose verdict says what it is worth, once."""
+        return tuple(dict.fromkeys(p.text for p in self.plans if p.text and p.is_known))
 
     @property
     def default(self) -> MeasuredPlan | None:

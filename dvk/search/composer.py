@@ -22,13 +22,13 @@ from collections.abc import Generator, Sequence
 from dvk.composer import CannotCompose, Plan, codegen
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.kernel_classes import class_of, group_equal_kernels
 from dvk.composer.plan_change import graph_facts
 from dvk.composer.plan_space import AS_IT_IS, MEASURED, PlanSpace
 from dvk.records import Candidate, Status, Verdict
 from dvk.records.skill_block import GraphFacts
 from dvk.search import Proposals, SearchProblem, device_of
 from dvk.search.advised import Advisers
-from dvk.search.classes import class_of, group_equal_kernels
 
 HOST = 1.1
 """Ratio of eager PyTorch's end-to-end time to its device time above which the host is the bottleneck."""

@@ -20,11 +20,11 @@ from dvk.composer.codegen.analysis.work import does
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.kernel_classes import group_equal_kernels, work_of
 from dvk.composer.recipes import RECIPES
 from dvk.composer.rewrites.edit import packet
 from dvk.nanolang import algorithms, name_of
 from dvk.records import BackendName, Candidate
-from dvk.search.classes import group_equal_kernels, work_of
 from dvk.search.composer import Planner, differences
 
 PLAIN = ("pointwise", "row", "column")

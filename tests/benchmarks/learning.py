@@ -223,7 +223,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|---|"
     for seed, told in enumerate(found["seeds"]):
         for stage in STAGES:
-            for kind in ("training", "heldout", "written"):
+            for kind in ("training", "heldout", "unaided"):
                 if kind in told.get(stage, {}):
                     yield _line(f"{stage}, {kind}, seed {seed}", told[stage][kind])
     yield ""

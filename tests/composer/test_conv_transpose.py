@@ -15,10 +15,10 @@ from dvk.composer.codegen import cpp
 from dvk.composer.compose import fuse
 from dvk.composer.ir.conv_form import direct_form
 from dvk.composer.ir.schedules.cpp import CppDirect
+from dvk.composer.kernel_classes import class_of
 from dvk.composer.lowering.convolution import TRANSPOSED
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.nanolang import structures
-from dvk.search.classes import class_of
 from tests.composer.convolutions import FLOATS, Drawn, check, drawn, own
 from tests.composer.programs import TASK, Program, capture
 

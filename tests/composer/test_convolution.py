@@ -14,10 +14,10 @@ from dvk.composer.codegen import cpp
 from dvk.composer.compose import fuse
 from dvk.composer.ir.conv_form import direct_form
 from dvk.composer.ir.schedules.cpp import CppDirect
+from dvk.composer.kernel_classes import class_of, group_equal_kernels
 from dvk.composer.lowering.convolution import DEPTHWISE, DIRECT, POINTWISE
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.nanolang import structures
-from dvk.search.classes import class_of, group_equal_kernels
 from tests.composer.convolutions import FLOATS, check, drawn, own, randn
 from tests.composer.programs import TASK, Program, capture
 

@@ -23,11 +23,11 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import form_of
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSkinny
 from dvk.composer.ir.text import spelled
+from dvk.composer.kernel_classes import class_of
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.harness import judge
 from dvk.nanolang import structures
 from dvk.records import Node, Status
-from dvk.search.classes import class_of
 from tests.composer.programs import (
     TASK,
     Program,

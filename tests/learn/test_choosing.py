@@ -34,14 +34,14 @@ def rows(backbone: HfBackbone) -> list[ChoiceRow]:
 def test_answers_are_scored_as_if_each_were_alone(
     backbone: HfBackbone, rows: list[ChoiceRow]
 ) -> None:
-    total, mean = choosing.likelihoods(backbone.model, choosing.lay_out(rows, "cpu"))
+    logs, words = choosing.likelihoods(backbone.model, choosing.lay_out(rows, "cpu"))
     for r, row in enumerate(rows):
         alone = [ScoringRow(tuple(row.question), tuple(answer)) for answer in row.answers]
         values, mask = backbone.logprobs(alone)
         for k, logprobs in enumerate(v[m] for v, m in zip(values, mask, strict=True)):
-            assert float(total[r, k]) == pytest.approx(float(logprobs.sum()), abs=1e-4)
-            assert float(mean[r, k]) == pytest.approx(float(logprobs.mean()), abs=1e-4)
-    assert total[1, 2] == -math.inf, "it has two answers"
+            assert float(words[r, k]) == pytest.approx(float(logprobs.mean()), abs=1e-4)
+        assert float(logs[r, : len(row.answers)].exp().sum()) == pytest.approx(1.0, abs=1e-5)
+    assert logs[1, 2] == -math.inf, "it has two answers"
 
 
 def test_targets_follow_measured_speed() -> None:

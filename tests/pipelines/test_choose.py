@@ -97,9 +97,9 @@ def test_figures_count_wrong_and_unknown_plans() -> None:
 def test_figures_without_a_known_plan_are_shown_as_unknown() -> None:
     one = task(1, "heldout")
     known, strange = (figures([(one, Chosen("", plan))]) for plan in (one.plans[0], None))
-    told = {"start": {"heldout": known, "written": strange}}
+    told = {"start": {"heldout": known, "unaided": strange}}
     _, _, first, last = table_lines(told)
-    assert last == "| start, written | 1 | - | - | - | - | - | - | - | 1 |"
+    assert last == "| start, unaided | 1 | - | - | - | - | - | - | - | 1 |"
     assert first.count("|") == last.count("|")
     json.dumps(told, allow_nan=False)
 

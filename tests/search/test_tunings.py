@@ -13,10 +13,11 @@ import pytest
 from dvk import tasks
 from dvk.composer import fuse
 from dvk.composer.capture.export import trace
+from dvk.composer.kernel_classes import class_of
 from dvk.config import Config
 from dvk.records import Candidate, Interval, Verdict
 from dvk.search import SearchProblem
-from dvk.search.classes import class_of, measurements
+from dvk.search.classes import measurements
 from dvk.search.composer import FEW, Planner
 from dvk.search.tunings import PROTOCOL, ObservedGain, TunedSchedule, Tunings, dumped, loaded
 from tests.search.composer_plays import play, problem, verdict

@@ -11,6 +11,9 @@
 `recipes` lists what an answer may add or take away, each line after it kernels that do the same under the default plan, and their
 schedule there. An answer is the difference from the default (`composer.plan_line`). It is right by construction.
 
+A model with local weights answers with one plan of a list (`Conversation.choices`): the plans that `dvk measure` would time
+(`composer.plan_list`), or those of a table. Other models write freely, and what cannot be read is left out.
+
 Skills are notes in the same words: their condition and change (`records.skill_block`). A summary proposes such blocks; what cannot be
 read as one is malformed.
 """
@@ -30,11 +33,16 @@ from dvk.composer import CannotCompose
 from dvk.composer.codegen.analysis.work import does
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.plan_line import PLAN, write_schedule
+from dvk.composer.plan_list import texts
 from dvk.composer.plan_space import PlanSpace
 from dvk.config import AgentsConfig
 from dvk.records import Candidate, Role, Skill, Trace
 from dvk.records.skill_block import BlockError, parse_block
 
+CHOICES = 24
+"""Plans to choose from: as many as `dvk measure` times for a task."""
+SPACES = 256
+"""Tasks whose plans are kept: more than a table that is trained on has at a time, a megabyte each."""
 MOST_KERNELS = 24
 """Groups of kernels listed: the largest, by bytes that they move."""
 
@@ -48,7 +56,8 @@ class PlanDialect(CompactDialect):
         self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
     ) -> Conversation:
         given = [self.note(skill).text() for skill in skills]
-        return ask(listing(subject), *choices(space_of(subject)), *given, PLAN)
+        asked = ask(listing(subject), *choices(space_of(subject)), *given, PLAN)
+        return asked.model_copy(update={"choices": subject.answers or answers(subject)})
 
     def note(self, skill: Skill) -> notes.Note:
         """The condition and the change, in the words of plans; the prose of a skill without."""
@@ -105,11 +114,24 @@ class _Known:
         return isinstance(other, _Known) and self.key == other.key
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=SPACES)
 def _space(known: _Known) -> PlanSpace:
     subject = known.subject
     assert subject.captured is not None, "a plan needs a graph"
     return PlanSpace(subject.task, subject.captured, subject.backend)
+
+
+def answers(subject: TaskContext) -> tuple[str, ...]:
+    """The plans to choose from; one alone where the others cannot be made."""
+    return _answers(_Known(subject))
+
+
+@lru_cache(maxsize=SPACES)
+def _answers(known: _Known) -> tuple[str, ...]:
+    try:
+        return texts(space_of(known.subject), CHOICES)
+    except CannotCompose:
+        return (PLAN,)
 
 
 def choices(space: PlanSpace) -> list[str]:

@@ -3,7 +3,8 @@
     table → questions and known answers → start (words of good plans) → weighted fit → expected reward → a checkpoint each
 
 Tasks of `heldout` are never learned: their tables are the oracle that says how fast a chosen plan is. A choice is among the plans that
-the table holds, so nothing is unknown; what the model writes freely is compared as well, and there unknown plans are counted.
+the table holds, so nothing is unknown. `unaided` is the choice from the composer's own list, as the model is played where there is no
+table; plans of that list that the table does not hold are counted as unknown.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ import torch
 
 from dvk import machine
 from dvk.agents.dialects.nano import ask
-from dvk.backbone import Conversation, Sampling
+from dvk.agents.dialects.plan import answers
+from dvk.agents.task_context import TaskContext
+from dvk.backbone import Sampling
 from dvk.backbone.hf import HfBackbone
+from dvk.composer import CannotCompose
+from dvk.composer.capture.batch import capture_many
 from dvk.config import ChooseConfig, Config
 from dvk.errors import UsageError
 from dvk.learn import choosing
@@ -139,7 +144,7 @@ def known_plans(row: MeasuredTask) -> list[MeasuredPlan]:
     """Plans with words and a verdict about themselves, each text once."""
     plans: dict[str, MeasuredPlan] = {}
     for plan in row.plans:
-        if plan.text and (plan.speedup or plan.verdict.status.value != "ok"):
+        if plan.text and plan.is_known:
             plans.setdefault(plan.text, plan)
     return list(plans.values())
 
@@ -193,6 +198,7 @@ class _Course:
         self.checked = [rows[i] for i in order[:num_checked]]
         self.learned = [rows[i] for i in order[num_checked:]]
         self.tokens: dict[str, ChoiceRow] = {}
+        self.lists: list[tuple[str, ...]] | None = None
 
     def play(self, stage: str) -> dict[str, Any]:
         """One stage; its figures on the held-out tasks."""
@@ -219,7 +225,9 @@ class _Course:
                     kept = {"stage": stage, "split": name, "task": row.task.name}
                     self.run.append(CHOICES, {**kept, "text": one.text})
         if self.held:
-            found["written"] = figures(list(zip(self.held, self.written(self.held), strict=True)))
+            free = [(row, one) for row, one in self.unaided(self.held) if one is not None]
+            if free:
+                found["unaided"] = figures(free)
         print(f"{stage}: {_line(found)}", file=sys.stderr, flush=True)
         return found
 
@@ -321,20 +329,37 @@ class _Course:
                 found[task.task.id + task.backend] = Chosen(plans[pick].text, plans[pick])
         return [found[task.task.id + task.backend] for task in tasks]
 
-    def written(self, tasks: Sequence[MeasuredTask]) -> list[Chosen]:
-        """What the model writes greedily; its plan is None if the table does not hold it."""
-        self.backbone.model.eval()
-        asked: list[Conversation] = [ask(task.question) for task in tasks]
-        answers = self.backbone.generate(asked, Sampling(temperature=0.0, max_tokens=256))
-        self.backbone.release()
+    def unaided(self, tasks: Sequence[MeasuredTask]) -> list[tuple[MeasuredTask, Chosen | None]]:
+        """The likeliest plan of the composer's own list, as it is played without a table; None for what cannot be captured here."""
+        if self.lists is None:
+            self.lists = composed_lists(tasks)
+        asked = [
+            ask(task.question).model_copy(update={"choices": choices})
+            for task, choices in zip(tasks, self.lists, strict=True)
+            if choices
+        ]
+        answers = iter(self.backbone.generate(asked, Sampling(temperature=0.0)))
+        texts = [next(answers).text if choices else None for choices in self.lists]
         return [
-            Chosen(answer.text, _known(task, answer.text))
-            for task, answer in zip(tasks, answers, strict=True)
+            (task, Chosen(text, _known(task, text)) if text is not None else None)
+            for task, text in zip(tasks, texts, strict=True)
         ]
 
 
+def composed_lists(rows: Sequence[MeasuredTask]) -> list[tuple[str, ...]]:
+    """The composer's list of plans for each task; empty where it cannot be captured here."""
+    found: dict[int, tuple[str, ...]] = {}
+    for index, captured in capture_many(
+        (row.task for row in rows), num_workers=machine.num_cores()
+    ):
+        if not isinstance(captured, CannotCompose):
+            row = rows[index]
+            found[index] = answers(TaskContext(row.task, captured, row.backend))
+    return [found.get(index, ()) for index in range(len(rows))]
+
+
 def _known(task: MeasuredTask, text: str) -> MeasuredPlan | None:
-    return next((plan for plan in known_plans(task) if plan.text == text.strip()), None)
+    return next((plan for plan in known_plans(task) if plan.text == text), None)
 
 
 def _rate(step: int, num_steps: int, rate: float) -> float:
@@ -357,7 +382,7 @@ def table_lines(told: dict[str, Any]) -> Iterator[str]:
     yield "| stage | tasks | right | fast_1 | fast_1.2 | fast_1.5 | fast_2 | geometric mean | closed | unknown |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     for stage in STAGES:
-        for kind in ("training", "heldout", "written"):
+        for kind in ("training", "heldout", "unaided"):
             if stage in told and kind in told[stage]:
                 found = told[stage][kind]
                 if not found["fast"]:

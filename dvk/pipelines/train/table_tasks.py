@@ -39,7 +39,7 @@ def read(path: Path, workers: int) -> TableTasks:
         row for row in known_tasks(path) if sum(plan.speedup is not None for plan in row.plans) > 1
     ]
     found = [
-        TaskContext(rows[index].task, captured, rows[index].backend)
+        TaskContext(rows[index].task, captured, rows[index].backend, answers=rows[index].answers)
         for index, captured in capture_many((row.task for row in rows), num_workers=workers)
         if not isinstance(captured, CannotCompose)
     ]
