@@ -207,7 +207,7 @@ class RecordedBackbone:
             ) from error
 
 
-LATER = frozenset({"begun", "stream", "alternatives"})
+LATER = frozenset({"begun", "choices", "stream", "alternatives"})
 """Fields that earlier runs lack."""
 
 

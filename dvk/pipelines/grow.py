@@ -56,8 +56,9 @@ def grow(path: Path, library: Path | None, least: int, *, dry: bool = False) -> 
     groups = tables(path)
     with Library.open(library, create=library is not None) as skills, skills.writing():
         for rows in groups:
-            results = growth.grow(rows, least)
             there = skills.list()
+            known = [s.block for s in there if s.block is not None and not _is_grown(s)]
+            results = growth.grow(rows, least, known=known)
             changed, retired = growth.revised(there, rows, least)
             new = [one.skill for one in results if one.skill is not None]
             if not dry:
@@ -71,6 +72,9 @@ def grow(path: Path, library: Path | None, least: int, *, dry: bool = False) -> 
                     "measured": len(changed),
                     "retired": {event.skill: event.data["why"] for event in retired},
                     "skills": [_said(skill) for skill in new],
+                    "evidence": [
+                        {"name": skill.name, **skill.evidence[-1]} for skill in (*changed, *new)
+                    ],
                 }
             )
     return {"table": str(path), "applied": not dry, "growth": reports}
@@ -91,6 +95,10 @@ def _events(there: Sequence[Skill], new: Sequence[Skill], changed: Sequence[Skil
             for s in {**{s.name: s for s in changed}, **{s.name: s for s in again}}.values()
         ),
     ]
+
+
+def _is_grown(skill: Skill) -> bool:
+    return skill.provenance.get("source") == growth.TABLE
 
 
 def _said(skill: Skill) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Changes of the files are detected by names, sizes and times: a fraction of a mil
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from dvk.records import Skill
 
+EVIDENCE = "evidence.jsonl"
+"""File next to the seeds: what tables of measured plans say of each seed, a line a machine (`dvk skills grow --evidence`)."""
 _WHY = "a seed of this version of dvk"
 
 
@@ -36,7 +39,26 @@ def load() -> list[Skill]:
     from dvk.skills import markdown
 
     skills = [markdown.read(path) for path in sorted(seed_dir().glob("*.md"))]
-    return [skill.model_copy(update={"provenance": {"source": "seed"}}) for skill in skills]
+    measured = evidence()
+    return [
+        skill.model_copy(
+            update={
+                "provenance": {"source": "seed"},
+                "evidence": tuple(measured.get(skill.name, ())),
+            }
+        )
+        for skill in skills
+    ]
+
+
+def evidence() -> dict[str, list[dict[str, Any]]]:
+    """What tables of measured plans said of seeds, by name (`EVIDENCE`)."""
+    path = seed_dir().parent / EVIDENCE
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        entry = json.loads(line)
+        found.setdefault(entry.pop("name"), []).append(entry)
+    return found
 
 
 def are_stale(connection: sqlite3.Connection) -> bool:
@@ -66,12 +88,12 @@ def refresh(connection: sqlite3.Connection, db: Database) -> None:
             news.append(
                 Event("added", name, data={"skill": skill.model_dump(mode="json"), "why": _WHY})
             )
-        elif name in untouched and installed[name] != digest(skill):
-            data = {
-                "skill": _with_experience(skill, present[name]).model_dump(mode="json"),
-                "why": _WHY,
-            }
-            news.append(Event("changed", name, data=data))
+        elif name in untouched:
+            newer = _with_experience(skill, present[name])
+            known = json.loads(present[name]["evidence"])
+            if installed[name] != digest(skill) or len(newer.evidence) > len(known):
+                data = {"skill": newer.model_dump(mode="json"), "why": _WHY}
+                news.append(Event("changed", name, data=data))
         memory.upsert({"name": name, "digest": digest(skill)}, pk="name")
     for name in installed.keys() - seeds.keys():
         if name in untouched:
@@ -82,14 +104,21 @@ def refresh(connection: sqlite3.Connection, db: Database) -> None:
 
 
 def _with_experience(skill: Skill, row: Mapping[str, Any]) -> Skill:
-    """The new text with the old one's evidence and learned relations."""
+    """The new text with the old one's evidence, the seeds' of machines that it does not speak of, and learned relations."""
     from dvk.skills.relations import related
     from dvk.skills.rows import LEARNED, to_skill
 
     old = to_skill(row)
+    known = {_of_machine(entry) for entry in old.evidence}
+    news = [entry for entry in skill.evidence if _of_machine(entry) not in known]
     return related(
-        skill.model_copy(update={"evidence": old.evidence}), old.provenance.get(LEARNED, {})
+        skill.model_copy(update={"evidence": (*old.evidence, *news)}),
+        old.provenance.get(LEARNED, {}),
     )
+
+
+def _of_machine(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(entry.get(key) for key in ("source", "machine", "backend"))
 
 
 def _stamp() -> str:
@@ -99,4 +128,6 @@ def _stamp() -> str:
             for e in entries
             if e.name.endswith(".md")
         )
-    return repr(files)
+    measured = seed_dir().parent / EVIDENCE
+    sizes = (measured.stat().st_size, measured.stat().st_mtime_ns) if measured.exists() else ()
+    return repr([*files, *sizes])

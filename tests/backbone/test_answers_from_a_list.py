@@ -101,6 +101,4 @@ def test_the_learner_scores_an_answer_as_it_was_drawn(
     found = match(learner, rows, config, temperature)
     assert found.kept == 1.0 and found.worst < 1e-4 and found.largest_ratio < 1.001
     whole = logprobs(learner, [rows[0]], config, temperature)
-    assert sum(whole[0]) == pytest.approx(
-        by_hand(backbone, answers[0].text, temperature), abs=1e-4
-    )
+    assert sum(whole[0]) == pytest.approx(by_hand(backbone, answers[0].text, temperature), abs=1e-4)

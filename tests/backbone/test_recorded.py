@@ -229,3 +229,4 @@ def test_calls_are_known_by_what_runs_of_before_knew_them_by() -> None:
     assert _told(conversation.model_copy(update={"begun": (3,)})) != _told(conversation)
     assert _told(WARM.model_copy(update={"alternatives": True})) != _told(WARM)
     assert _told(conversation.model_copy(update={"stream": 0})) != _told(conversation)
+    assert _told(conversation.model_copy(update={"choices": ("a",)})) != _told(conversation)

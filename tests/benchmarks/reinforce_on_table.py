@@ -1,11 +1,11 @@
-"""What REINFORCE on a table of measured plans gains, by seed: run it by hand.
+"""What REINFORCE on a table of measured plans gains, by seed, beside what is fitted: run it by hand, no GPU is needed.
 
-    python -m tests.benchmarks.reinforce_on_table data/measured/sample.jsonl.gz --steps 40 --seeds 3
+    python -m tests.benchmarks.reinforce_on_table data/measured/train-h200.jsonl.gz --heldout data/measured/heldout-h200.jsonl.gz
 
-A new model first learns the words: every measured plan of the tasks to train on, each as often. Then `dvk train --judge table:FILE` with
-the recipe `small`. The policy's value is exact, no sample: each task's plans are scored, and their log-speeds are weighted by their
-probabilities (`value`), or the likeliest counts (`greedy`). `closed` is the greedy gain as a share of ln(best plan / default plan), so 0 is
-the composer's default and 1 the fastest measured plan, which is too fast by the luck of the fastest. Intervals are 95 % over tasks.
+For each seed `dvk sft choose` makes a model that answers with the composer's own plan (`start`), and the weighted fit of it (`fit`). Then
+`dvk train --judge table:FILE` with the recipe `small` goes on from both. A row says what the likeliest plan is worth, and what a drawn one
+is worth on average: exact, since a task's plans are scored. `closed` is the share of ln(best plan / default plan), so 0 is the composer's
+default and 1 the fastest measured plan, which is too fast by the luck of the fastest. Intervals are 95 % over tasks.
 """
 
 from __future__ import annotations
@@ -13,179 +13,158 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 
 from dvk import config as configuration
-from dvk.agents import TaskContext, dialects
-from dvk.agents.dialects.plan import space_of
-from dvk.backbone import Conversation, ScoringRow, Trainable, open_backbone
+from dvk.agents.dialects.nano import ask
+from dvk.backbone import choosing, open_backbone
+from dvk.backbone.choosing import AnswerList
+from dvk.backbone.hf import HfBackbone
 from dvk.cli import recipes
-from dvk.composer import Plan
-from dvk.composer.codegen.base import codegen
 from dvk.config import Config, changed
-from dvk.learn.examples import Example, ExampleTask
-from dvk.learn.sources import InMemory
-from dvk.pipelines.sft.fit import fit
+from dvk.pipelines.sft.choice_figures import Chosen, figures
+from dvk.pipelines.sft.choose import ChooseRequest, choose, known_plans
 from dvk.pipelines.train import TrainRequest, table_tasks, train
-from dvk.records.measured import MeasuredPlan, MeasuredTask, read_table
-from dvk.rewards.log_speedup import FAILED
-from dvk.runs import RunFolder
+from dvk.records.measured import MeasuredTask, read_table, write_table
 
-DRAWS = 2000
-"""Bootstrap draws of an interval."""
-
-
-class Asked:
-    """One task: its question, and each plan's text with its log-speed."""
-
-    def __init__(self, row: MeasuredTask, subject: TaskContext):
-        self.row, self.question = row, dialects.get("plan").policy(subject, (), Config().agents)
-        space, parse = space_of(subject), codegen(row.backend).parse
-        found: dict[str, list[float]] = {}
-        for plan in row.plans:
-            schedules = {name: parse(printed, name) for name, printed in plan.schedule.items()}
-            found.setdefault(space.text(Plan(plan.recipes, schedules)), []).append(log_speed(plan))
-        self.worth = {text: fmean(values) for text, values in found.items()}
-        self.default = log_speed(row.plans[0])
-        self.best = max(self.worth.values())
-
-    def examples(self) -> list[Example]:
-        """Every plan as an answer."""
-        return [
-            Example.new(
-                kind="policy",
-                messages=(*self.question.messages, {"role": "assistant", "content": text}),
-                task=ExampleTask(id=self.row.task.id),
-                origin="table:benchmark",
-                backend=self.row.backend,
-            )
-            for text in self.worth
-        ]
-
-
-def log_speed(plan: MeasuredPlan) -> float:
-    return math.log(max(FAILED, plan.speedup or 0.0))
+TOKENS = 16384
+"""Tokens of a pass that scores."""
+PLAYED = {
+    "rollout.turns": 1,
+    "rollout.schemes": 0,
+    "rollout.explored": 0,
+    "rollout.summaries": 0,
+    "trials.per_task": 0,
+    "train.validate_every": 0,
+    "train.keep_every": 1000,
+    "learning.pack_tokens": 2048,
+}
+"""One turn without skills."""
 
 
 @torch.no_grad()
-def policy_values(backbone: Trainable, asked: Sequence[Asked]) -> list[dict[str, float]]:
-    """By task: `value`, `greedy`, and `known`, the probability of all measured plans together."""
-    result = []
-    for one in asked:
-        prompt = backbone.encode(Conversation(messages=one.question.messages))
-        rows = [ScoringRow(prompt, backbone.encode_answer(text)) for text in one.worth]
-        logs = backbone.logprobs(rows).values.sum(1).tolist()
-        shares = [math.exp(log) for log in logs]
-        known = sum(shares)
-        value = sum(p * w for p, w in zip(shares, one.worth.values(), strict=True)) / known
-        greedy = list(one.worth.values())[logs.index(max(logs))]
-        result.append({"value": value, "greedy": greedy, "known": known})
-    return result
+def worth(model: HfBackbone, rows: Sequence[MeasuredTask]) -> dict[str, Any]:
+    """Figures of the likeliest plans, with `drawn`, the geometric mean speedup of drawn ones, and `entropy` in nats."""
+    asked, picked, drawn, spread = [], [], [], []
+    for row in rows:
+        answers = [model.encode_answer(text) for text in row.answers]
+        asked.append(AnswerList(model.encode(ask(row.question)), answers))
+    for group in choosing.batches(asked, TOKENS):
+        batch = choosing.lay_out([asked[i] for i in group], model.model.device)
+        found = choosing.of_answers(choosing.scores(model.model, batch).allowed, batch)
+        for i, logs in zip(group, found.tolist(), strict=True):
+            plans = {plan.text: plan for plan in known_plans(rows[i])}
+            texts = rows[i].answers
+            best = max(range(len(texts)), key=lambda k, logs=logs: logs[k])
+            picked.append((rows[i], Chosen(texts[best], plans[texts[best]])))
+            shares = [(math.exp(log), plans[text]) for log, text in zip(logs, texts)]
+            drawn.append(sum(p * math.log(one.speedup or 0.5) for p, one in shares))
+            spread.append(-sum(p * math.log(p) for p, _ in shares if p > 0))
+    return {**figures(picked), "drawn": math.exp(fmean(drawn)), "entropy": fmean(spread)}
 
 
-def interval(values: Sequence[float]) -> str:
-    """A mean over tasks, with its 95 % bootstrap interval."""
-    rng = random.Random(0)
-    means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(DRAWS))
-    return f"{fmean(values):.3f} [{means[DRAWS // 40]:.3f}, {means[-DRAWS // 40]:.3f}]"
-
-
-def told(
-    name: str, asked: Sequence[Asked], before: list[dict[str, float]], after: list[dict[str, float]]
-) -> None:
-    """Print a part's figures."""
-    gain = [b["greedy"] - a["greedy"] for a, b in zip(before, after, strict=True)]
-    value = [b["value"] - a["value"] for a, b in zip(before, after, strict=True)]
-    gap = fmean(one.best - one.default for one in asked)
+def told(name: str, found: dict[str, Any]) -> None:
+    """Print a row."""
+    lo, hi = found["closed_interval"]
     print(
-        f"  {name}, {len(asked)} tasks: greedy log-speed {fmean(a['greedy'] for a in before):.3f} → "
-        f"{fmean(b['greedy'] for b in after):.3f}, gain {interval(gain)}; value gain {interval(value)}; default "
-        f"{fmean(one.default for one in asked):.3f}, best {fmean(one.best for one in asked):.3f}; closed "
-        f"{fmean(a['greedy'] - o.default for a, o in zip(before, asked, strict=True)) / gap:.2f} → "
-        f"{fmean(b['greedy'] - o.default for b, o in zip(after, asked, strict=True)) / gap:.2f}; known "
-        f"{fmean(b['known'] for b in after):.2f}",
+        f"{name}: likeliest {found['geomean']:.3f} (default {found['default']:.3f}, best {found['oracle']:.3f}), "
+        f"closed {found['closed']:.0%} [{lo:.0%}, {hi:.0%}], right {found['right']:.1%}; drawn {found['drawn']:.3f}, "
+        f"entropy {found['entropy']:.2f}; {found['tasks']} tasks",
         flush=True,
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("runs/reinforce-on-table"))
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--size", default="tiny")
-    parser.add_argument("--epochs", type=float, default=30)
-    parser.add_argument("--tasks", type=int, default=16, help="tasks of a step")
-    parser.add_argument("--rollouts", type=int, default=16)
-    parser.add_argument("--turns", type=int, default=1)
-    parser.add_argument("--set", action="append", default=[])
-    given = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows = {row.task.id: row for row in read_table(given.table)}
-    found = table_tasks.read(given.table, workers=2)
-    parts = {
-        name: [Asked(rows[one.task.id], one) for one in part]
-        for name, part in {"trained": found.train, "held out": found.validation}.items()
-    }
-    base = configuration.load(
+def settings(given: argparse.Namespace) -> tuple[Config, Config]:
+    """Those of the fit and of the training."""
+    tiny = {"choose.rate": 2e-3, "choose.batch_tokens": 4096} if given.size == "tiny" else {}
+    fitting = changed(
+        Config(),
+        {
+            "fit.size": given.size,
+            "choose.start_epochs": 10,
+            "choose.fit_epochs": given.epochs,
+            "choose.reward_epochs": 0,
+            "learning.pack_tokens": 4096,
+            **tiny,
+        },
+    )
+    playing = configuration.load(
         settings=[
             f"remote.judge=table:{given.table}",
-            "train.validate_every=0",
-            "train.keep_every=1000",
             f"train.tasks_per_step={given.tasks}",
             f"rollout.rollouts={given.rollouts}",
-            f"rollout.turns={given.turns}",
-            "rollout.schemes=0",
-            "rollout.explored=0",
-            "rollout.summaries=0",
-            "trials.per_task=0",
-            "learning.pack_tokens=2048",
+            *(f"{key}={value}" for key, value in PLAYED.items()),
             *given.set,
         ],
         recipe=recipes.read("train", "small"),
     )
-    fitting = {
-        "fit.size": given.size,
-        "fit.epochs": given.epochs,
-        "fit.held_out": 0.0,
-        "learning.warmup": 0.05,
+    return fitting, playing
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--heldout", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/reinforce-on-table"))
+    parser.add_argument("--start", default="nano-from-zero")
+    parser.add_argument("--size", default="tiny")
+    parser.add_argument("--epochs", type=float, default=10)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", type=int, default=16, help="tasks of a step")
+    parser.add_argument("--rollouts", type=int, default=16)
+    parser.add_argument("--set", action="append", default=[], help="settings of dvk train")
+    given = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    fitting, playing = settings(given)
+    rows = list(read_table(given.table))
+    kept = {row.task.id for row in table_tasks.held_out(rows)} if len(rows) >= 10 else set()
+    parts = {
+        "trained": [row for row in rows if row.task.id not in kept],
+        "kept": [row for row in rows if row.task.id in kept],
+        "held out": list(read_table(given.heldout)) if given.heldout is not None else [],
     }
-    rate = {"learning.rate": 5e-3 if given.size == "tiny" else 2e-3, "learning.batch_tokens": 16384}
-    config = changed(base, {**fitting, **rate})
-    began = time.perf_counter()
-    with RunFolder.open(
-        given.out / "sft", command="sft", name="t", argv=(), config=config, resume=True
-    ) as run:
-        examples = InMemory([one for asked in parts["trained"] for one in asked.examples()])
-        start = f"nano:{fit(run, examples, 'nano-from-zero', config)['checkpoint']}"
-    print(
-        f"words learned from {len(examples)} plans: {time.perf_counter() - began:.0f} s", flush=True
-    )
-    model = open_backbone(start, config, device=device)
-    assert isinstance(model, Trainable)
-    before = {name: policy_values(model, asked) for name, asked in parts.items()}
+
+    def report(name: str, checkpoint: str | Path) -> None:
+        model = open_backbone(f"nano:{checkpoint}", fitting, device=device)
+        assert isinstance(model, HfBackbone), "a nano is local"
+        for part, some in parts.items():
+            if some:
+                told(f"{name}, {part}", worth(model, some))
+
+    given.out.mkdir(parents=True, exist_ok=True)
+    write_table(given.out / "trained.jsonl.gz", parts["trained"])
     for seed in range(given.seeds):
-        began, out = time.perf_counter(), given.out / f"seed-{seed}"
-        request = TrainRequest(start=start, steps=given.steps, device=device, out=out, quiet=True)
-        done = train(request, changed(base, {"seed": seed}))
-        spent = time.perf_counter() - began
-        steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        stages = {
-            name: round(fmean(step.get(name, 0.0) for step in steps[1:]), 2)
-            for name in ("draw_s", "play_s", "learn_s", "library_s", "save_s")
-        }
-        print(f"seed {seed}: {spent:.0f} s, a step {stages}", flush=True)
-        model = open_backbone(f"hf:{out / done['checkpoint']}", config, device=device)
-        assert isinstance(model, Trainable)
-        for name, asked in parts.items():
-            told(name, asked, before[name], policy_values(model, asked))
+        began, folder = time.perf_counter(), given.out / f"choose-{seed}"
+        request = ChooseRequest(
+            tables=(given.out / "trained.jsonl.gz",), start=given.start, out=folder, resume=True
+        )
+        found = choose(request, changed(fitting, {"seed": seed}))
+        print(f"seed {seed}: fitted in {time.perf_counter() - began:.0f} s", flush=True)
+        for stage in ("start", "fit"):
+            start = found[stage]["checkpoint"]
+            report(f"{stage}, seed {seed}", start)
+            began, out = time.perf_counter(), given.out / f"{stage}-{seed}"
+            asked = TrainRequest(
+                start=f"nano:{start}", steps=given.steps, device=device, out=out, quiet=True
+            )
+            done = train(asked, changed(playing, {"seed": seed}))
+            steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+            rewards = [step["reward_turn_1"] for step in steps if "reward_turn_1" in step]
+            gain = math.exp(fmean(rewards[-8:]) - fmean(rewards[:8]))
+            print(
+                f"seed {seed}: {given.steps} steps in {time.perf_counter() - began:.0f} s, reward of drawn plans x{gain:.3f} "
+                "(last eight steps over first eight)",
+                flush=True,
+            )
+            report(f"{stage} and RL, seed {seed}", out / done["checkpoint"])
 
 
 if __name__ == "__main__":

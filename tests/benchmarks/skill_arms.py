@@ -1,6 +1,6 @@
 """What a library of skills is worth on a table of measured plans: four arms on the same tasks, no GPU.
 
-    python -m tests.benchmarks.skill_arms TABLE [--least 5] [--seeds 3]
+    python -m tests.benchmarks.skill_arms TABLE [--grown-on TABLE] [--least 5] [--seeds 3]
 
 A library is grown on a part of the tasks and used on the others, in two ways: a random half (`tasks`), and half of the families, so that
 it is used on families that it never saw (`families`; a family is what the kernel with most elements does). A player takes the skills that
@@ -92,7 +92,9 @@ def right_library(rows: Sequence[MeasuredTask], least: int) -> list[Skill]:
         and found.num_tasks >= least
         and found.lo > 1.0
     ]
-    return [*paying, *grown(rows, least)]
+    known = [skill.block for skill in paying if skill.block is not None]
+    every = growth.grow(rows, least, known=known)
+    return [*paying, *(one.skill for one in every if one.skill is not None)]
 
 
 def shuffled(skills: Sequence[Skill]) -> list[Skill]:
@@ -225,6 +227,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("table", type=Path)
+    parser.add_argument(
+        "--grown-on", type=Path, help="another table: a library grown on all of it, used on TABLE"
+    )
     parser.add_argument("--least", type=int, default=growth.LEAST)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--follow", type=int, default=40, help="tasks for `following`")
@@ -236,6 +241,12 @@ def main() -> None:
             "tasks": len(rows),
             "families": dict(Counter(map(family, rows))),
         }
+        if asked.grown_on is not None:
+            others = [x for x in tables(asked.grown_on) if x[0].backend == rows[0].backend]
+            told["grown on another table"] = [
+                experiment(rows, lambda rows, seed, x=x: (x, rows), asked.least, asked.seeds)
+                for x in others
+            ]
         for name, split in (("split by tasks", by_tasks), ("split by families", by_families)):
             told[name] = experiment(rows, split, asked.least, asked.seeds)
         everything = growth.grow(rows, asked.least)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,30 @@ def test_untouched_seeds_follow_edited_and_removed_ones_do_not(folder: Path, mak
     with Library.open() as library:
         assert library.get("followed").evidence == ({"speedup": 2.0},), "what was measured stays"
         assert [hit.name for hit in library.search("new")] == ["followed", "fresh"]
+
+
+def test_measured_evidence_of_seeds_reaches_new_and_old_libraries(folder: Path, make: Make) -> None:
+    def measured(machine: str, gain: float) -> dict[str, object]:
+        said = {"source": "table", "machine": machine, "backend": "triton", "tasks": 8}
+        return {**said, "gain": gain, "lo": gain - 0.1, "hi": gain + 0.1}
+
+    def ship(*entries: dict[str, object]) -> None:
+        lines = (json.dumps({"name": "a", **entry}) + "\n" for entry in entries)
+        (folder.parent / seeds.EVIDENCE).write_text("".join(lines))
+
+    put(folder, make("a"))
+    put(folder, make("b"))
+    with Library.open() as library:
+        own = library.get("a").model_copy(update={"evidence": (measured("H100", 1.5),)})
+        library.add(own, replace=True)
+    ship(measured("H100", 1.1), measured("H200", 1.2))
+    with Library.open() as library:
+        found = library.get("a").evidence
+        assert found == (measured("H100", 1.5), measured("H200", 1.2)), "own measurements stay"
+        assert library.get("b").evidence == ()
+        events = len(library.events())
+    with Library.open() as library:
+        assert len(library.events()) == events
 
 
 def test_a_users_skill_of_the_same_name_stays(folder: Path, make: Make) -> None:

@@ -1,5 +1,6 @@
 """A library grown from a table: candidates mined on half of the tasks, admitted or refused on the other half; both halves in turn.
 
+    each recipe that may lose, where it applies ───────────────▶ all tasks: gain, as below
     table ─▶ one half ─▶ candidates (condition, change) ─▶ other half: gain over all tasks that the condition covers, both arms on
     the same tasks ─▶ lower bound above BAR, false discoveries controlled over all candidates, not what another one says ─▶ skills
 
@@ -18,16 +19,17 @@ from typing import Any
 from dvk.agents import notes
 from dvk.agents.evidence.gains import SkillGain, gain_of, is_covered, pooled
 from dvk.agents.evidence.mining import candidates
+from dvk.composer.plan_space import MEASURED
 from dvk.records import Skill
 from dvk.records.measured import MeasuredTask
-from dvk.records.skill_block import Condition, SkillBlock
+from dvk.records.skill_block import Change, Condition, SkillBlock, Term
 from dvk.skills.events import HARM, Event
 from dvk.stats.false_discovery import benjamini_hochberg
 
 BAR = 1.02
 """Gain that the lower bound must exceed."""
-LEAST = 10
-"""Tasks that a gain must come from."""
+LEAST = 6
+"""Tasks that a gain must come from: Student's bound says how little so few tell."""
 RATE = 0.05
 """Share of admitted skills that may be expected to gain less."""
 ALIKE = 0.7
@@ -62,31 +64,49 @@ def halves(rows: Iterable[MeasuredTask]) -> tuple[list[MeasuredTask], list[Measu
     return parts
 
 
-def grow(rows: Sequence[MeasuredTask], least: int = LEAST, sign: int = 1) -> list[Grown]:
+def grow(
+    rows: Sequence[MeasuredTask],
+    least: int = LEAST,
+    sign: int = 1,
+    known: Sequence[SkillBlock] = (),
+) -> list[Grown]:
     """Mine and test; admitted candidates first, then by their bounds.
 
     Args:
         rows: with facts, of one back end and one machine.
         least: see LEAST.
         sign: -1 grows a library of what loses, for experiments.
+        known: what the library says already; `revised` gives it the evidence.
     """
     bar = BAR if sign > 0 else 1 / BAR
-    gains: dict[SkillBlock, SkillGain | None] = {}
+    gains = {block: _pooled(block, rows, bar) for block in each_recipe(rows)}
     for mined, other in (parts := halves(rows), parts[::-1]):
         for block in candidates(mined, max(least // 2, 3), sign)[:MOST_TESTED]:
             gain, before = _pooled(block, other, bar), gains.get(block)
+            if not block.when.terms[1:] and len(block.do.recipes) == 1:
+                continue  # one of the above, on all tasks
             # Found twice, it is judged by the half that shows less.
             if block not in gains or (before is not None and _p(gain, sign) > _p(before, sign)):
                 gains[block] = gain
-    kept = benjamini_hochberg([_p(gain, sign) for gain in gains.values()], RATE)
+    # How many tasks there are says nothing of the gain: those with too few are no tests.
+    enough = {b: g for b, g in gains.items() if g is not None and g.num_tasks >= least}
+    surest = benjamini_hochberg([_p(gain, sign) for gain in enough.values()], RATE)
+    kept = dict(zip(enough, surest, strict=True))
     tested = [
-        Grown(block, gain, _refused(gain, keep, least, sign))
-        for (block, gain), keep in zip(gains.items(), kept, strict=True)
+        Grown(block, gain, _refused(gain, kept.get(block, False), least, sign))
+        for block, gain in gains.items()
     ]
     results: list[Grown] = []
     for one in sorted(tested, key=lambda one: (bool(one.why), -_worth(one, sign))):
-        results.append(one if one.why else _unless_double(one, results, rows))
+        results.append(one if one.why else _unless_double(one, results, rows, known))
     return results
+
+
+def each_recipe(rows: Sequence[MeasuredTask]) -> list[SkillBlock]:
+    """Each recipe that may lose, wherever it applies: known before anything is measured, so every task is a test of it."""
+    applies = {r for row in rows if row.facts for r in row.facts.words.get("applies", ())}
+    here = Condition((Term("backend", "=", (rows[0].backend,)),)) if rows else Condition(())
+    return [SkillBlock(here, Change(added=(r,))) for r in MEASURED if r in applies]
 
 
 def _p(gain: SkillGain | None, sign: int) -> float:
@@ -115,15 +135,19 @@ def _refused(gain: SkillGain | None, kept: bool, least: int, sign: int) -> str:
     return "" if kept else "may be a false discovery"
 
 
-def _unless_double(one: Grown, admitted: Sequence[Grown], rows: Sequence[MeasuredTask]) -> Grown:
-    """It, as admitted, unless a better one says the same for mostly the same tasks."""
+def _unless_double(
+    one: Grown, admitted: Sequence[Grown], rows: Sequence[MeasuredTask], known: Sequence[SkillBlock]
+) -> Grown:
+    """It, as admitted, unless a better one, or the library, says the same for mostly the same tasks."""
     where = _where(one.block, rows)
-    for other in admitted:
-        if other.skill is None or not _same_kind(one.block, other.block):
+    better = {other.block: "another one says so" for other in admitted if other.skill is not None}
+    same = {block: "the library says so" for block in known if block.do == one.block.do}
+    for other, why in {**better, **same}.items():
+        if not _same_kind(one.block, other):
             continue
-        there = _where(other.block, rows)
+        there = _where(other, rows)
         if len(where & there) >= ALIKE * len(where):
-            return replace(one, why="another one says so")
+            return replace(one, why=why)
     assert one.gain is not None, "it was tested"
     return replace(one, skill=skill_of(one.block, one.gain, rows))
 

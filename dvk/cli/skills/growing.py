@@ -25,14 +25,20 @@ def grow(
     table: Table,
     least: Annotated[
         int, typer.Option("--least", min=2, help="Tasks that a gain must come from.")
-    ] = 10,
+    ] = 6,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be admitted.")
     ] = False,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write what the table says of each skill with two tasks or more, a line of JSON each."
+        ),
+    ] = None,
     as_json: Json = False,
     library: LibraryPath = None,
 ) -> None:
-    """Grow the library from measured plans: mine skills on half of the tasks, admit what gains on the other half.
+    """Grow the library from measured plans: each recipe is tested on all tasks, what is mined on half of them on the other half.
 
     Admitted is what gains more than 2 % there by its lower bound, false discoveries controlled. Skills that are there get evidence, and
     grown ones that lose are retired.
@@ -40,6 +46,10 @@ def grow(
     from dvk.pipelines.grow import grow as run
 
     told = run(table, library, least, dry=dry_run)
+    if evidence is not None:
+        found = (one for group in told["growth"] for one in group["evidence"])
+        lines = (json.dumps(one) for one in found if one["lo"] is not None)
+        evidence.write_text("".join(f"{line}\n" for line in lines))
     if as_json:
         print(json.dumps(told, indent=2))
         return
