@@ -13,7 +13,7 @@ from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.codegen.base import Codegen, KernelSet, codegen
 from dvk.composer.dropin import facts, forward, layouts, source_file
-from dvk.composer.fusion import column_sums, matmul_rules
+from dvk.composer.fusion import column_sums, matmul_rules, siblings
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
@@ -90,15 +90,21 @@ def fuse(task: Task, captured: CapturedGraph, names: tuple[str, ...]) -> Composi
     tf32 = task.precision == "tf32"
     if (training := captured.training) is None:
         return fuse_graph(captured.graph, names, task.device, tf32)
-    made = fuse_graph(training.forward, names, task.device, tf32)
-    back = fuse_graph(training.backward, names, task.device, tf32, first=len(made.kernels))
+    made = fuse_graph(training.forward, names, task.device, tf32, join=True)
+    first = len(made.kernels)
+    back = fuse_graph(training.backward, names, task.device, tf32, first, join=True)
     return replace(made, back=back)
 
 
 def fuse_graph(
-    graph: Graph, names: tuple[str, ...], device: str, tf32: bool = False, first: int = 0
+    graph: Graph,
+    names: tuple[str, ...],
+    device: str,
+    tf32: bool = False,
+    first: int = 0,
+    join: bool = False,
 ) -> Composition:
-    """Fuse like `fuse`, from a graph alone; kernels are numbered from `first`."""
+    """Fuse like `fuse`, from a graph alone; kernels are numbered from `first`. With `join`, small ones side by side are one."""
     graph = recipes.rewrite(graph, names, device)
     how = recipes.allowed(graph, names), names.__contains__, tf32
     prims = lower(graph, *how, device=device)
@@ -110,9 +116,10 @@ def fuse_graph(
     else:
         part = partition(prims, merge)
     if not matmul_rules.are_whole(part):
-        return fuse_graph(
-            graph, tuple(n for n in names if n not in convolution.PRODUCTS), device, tf32, first
-        )
+        names = tuple(n for n in names if n not in convolution.PRODUCTS)
+        return fuse_graph(graph, names, device, tf32, first, join)
+    if join:
+        part = siblings.joined(prims, part)
     strides = layouts.layouts(graph, prims)
     fixed = {v.base for v in prims.values.values() if isinstance(v, View)} | output_bases(prims)
     strides |= layouts.layouts_as_read(part, strides, fixed)

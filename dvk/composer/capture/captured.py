@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from dvk.records import Graph
 
+SAVED, TANGENT = "saved", "tangent"
+"""Prefixes of the arguments of a backward program."""
+
 
 class Training(BaseModel):
     """The two programs of a training step."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from dvk import target
 from dvk.composer.ir.effects import walk_refs
 from dvk.composer.ir.nodes import BYTES
 from dvk.composer.ir.steps import CHUNKED_LOSS
@@ -20,8 +21,10 @@ from dvk.records import Graph, Node
 LARGE = 1 << 26
 """Bytes of logits beyond which they are computed in chunks."""
 CHUNK = 1 << 26
-"""Bytes of the logits of a chunk."""
+"""Bytes of the logits of a chunk, at least, unless that is more than a quarter of them."""
 LEAST_ROWS = 16
+TILE = 128
+"""Rows and columns of a product that one multiprocessor computes at a time in libraries' kernels for large matrices."""
 RESHAPES = (
     "aten.view.default",
     "aten.reshape.default",
@@ -34,7 +37,7 @@ REDUCTIONS = {1: True, 2: False}
 _libraries: list[torch.library.Library] = []
 
 
-def with_chunked_losses(graph: Graph) -> Graph:
+def with_chunked_losses(graph: Graph, device: str = "cpu") -> Graph:
     """The graph with such pairs replaced; itself if there are none."""
     nodes = {node.name: node for node in graph.nodes}
     readers: dict[str, int] = {}
@@ -48,7 +51,7 @@ def with_chunked_losses(graph: Graph) -> Graph:
     made: list[Node] = []
     for node in graph.nodes:
         linear = _linear_of(node, nodes, readers)
-        made += [node] if linear is None else _chunked(node, linear)
+        made += [node] if linear is None else _chunked(node, linear, nodes, device)
     if len(made) == len(graph.nodes):
         return graph
     _register()
@@ -74,13 +77,33 @@ def _linear_of(loss: Node, nodes: dict[str, Node], readers: dict[str, int]) -> N
     return logits if logits.op == "aten.linear.default" and alone else None
 
 
-def _chunked(loss: Node, linear: Node) -> list[Node]:
+def rows_of_chunk(rows: int, width: int, row_bytes: int, sms: int | None) -> int:
+    """Rows of logits in memory at a time.
+
+    The product for the gradient of x has the fewest elements, chunk × width: its tiles must occupy all multiprocessors of a GPU. A chunk
+    and its softmax are never more than half of what all logits would take.
+
+    Args:
+        row_bytes: of the logits.
+        sms: multiprocessors; None on a CPU.
+    """
+    fewest = max(LEAST_ROWS, 1 << ((CHUNK // row_bytes) or 1).bit_length() - 1)
+    if sms is None:
+        return fewest
+    wave = TILE * max(sms // -(-width // TILE), 1)
+    quarter = max(rows // 4 // TILE * TILE, LEAST_ROWS)
+    return min(-(-fewest // wave) * wave, max(quarter, fewest))
+
+
+def _chunked(loss: Node, linear: Node, nodes: dict[str, Node], device: str) -> list[Node]:
     x, weight, *bias = linear.args
     defaults: list[Any] = [None, 1, -100, 0.0]
     reduction, ignored, smoothing = [*loss.args, *defaults[len(loss.args) - 2 :]][3:]
     assert linear.shape is not None
     row = linear.shape[-1] * BYTES[str(linear.dtype)]
-    rows = max(LEAST_ROWS, 1 << ((CHUNK // row) or 1).bit_length() - 1)
+    sms = target.of_machine(device).gpu.sms if device == "cuda" else None
+    width = (nodes[x["ref"]].shape or (1,))[-1]
+    rows = rows_of_chunk(math.prod(linear.shape[:-1]), width, row, sms)
     given = (x, weight, *(bias or [None]), loss.args[1], REDUCTIONS[reduction], ignored)
     name = f"{loss.name}_chunked"
     call = Node(name=name, op=CHUNKED_LOSS, args=(*given, float(smoothing), rows))

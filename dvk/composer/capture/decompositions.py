@@ -31,6 +31,7 @@ WHOLE = (
     "upsample",
     "grid_sampler",
     "native_dropout",
+    "aten.lerp.",
 )
 """Operators that stay calls: PyTorch's kernel is better than its parts."""
 
@@ -111,8 +112,8 @@ def batch_norm_functional(
         centred = wide - middle
         var = (centred * centred).mean(dims, keepdim=True)
         flat, spread = middle.reshape(-1), var.reshape(-1) * (count / max(count - 1, 1))
-        running_mean = (flat * momentum + running_mean * (1 - momentum)).to(running_mean.dtype)
-        running_var = (spread * momentum + running_var * (1 - momentum)).to(running_var.dtype)
+        running_mean = torch.lerp(running_mean, flat.to(running_mean.dtype), momentum)
+        running_var = torch.lerp(running_var, spread.to(running_var.dtype), momentum)
         saved_mean, scale = flat, torch.rsqrt(var + eps)
     else:
         centred = x - running_mean.reshape(shape)

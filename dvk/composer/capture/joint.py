@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dvk.composer.capture.blame import one_line, operator_name
-from dvk.composer.capture.captured import CapturedGraph, Training
+from dvk.composer.capture.captured import SAVED, TANGENT, CapturedGraph, Training
 from dvk.composer.capture.chunked_loss import with_chunked_losses
 from dvk.composer.capture.decompositions import table
 from dvk.composer.ir import structures
@@ -24,8 +24,6 @@ from dvk.composer.ir.text import spelled
 from dvk.records import Graph, Node
 
 GIVEN = ("input", "param", "buffer", "const")
-SAVED, TANGENT = "saved", "tangent"
-"""Prefixes of the backward's arguments."""
 
 
 def with_backward(
@@ -37,7 +35,7 @@ def with_backward(
         CannotCompose: an operator has no derivative, or the graph is more than operators on tensors.
     """
     _refuse(captured.graph)
-    graph = with_chunked_losses(captured.graph)
+    graph = with_chunked_losses(captured.graph, device)
     trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
     try:
         joint = _Joint(graph, trained)
@@ -55,6 +53,10 @@ def _refuse(graph: Graph) -> None:
             raise CannotCompose(f"`{node.op}` in a graph whose backward is wanted")
         if node.op == "input" and node.name in changed:
             raise CannotCompose(f"it writes its input `{node.target}`, and gradients are wanted")
+
+
+IN_PLACE = {"aten.lerp.Scalar": "lerp_", "aten.add.Tensor": "add_"}
+"""Operators of a buffer's new value → the same in place. A kernel that read a buffer and wrote its next value would read some of both."""
 
 
 class _Joint:
@@ -126,11 +128,12 @@ class _Joint:
             number = int(str(place.target).rpartition("_")[2]) - 1
             ahead.add_given(place, self.given[number])
         _without_copies(forward, len(self.results))
+        names = {n.name for n in self.changed}
+        _read_in_place(forward, [p for p in placeholders if ahead.names[p.name] in names])
         outputs = ahead.body(forward)
         num = len(self.results) + len(self.changed)
         saved = outputs[num:]
-        for node, new in zip(self.changed, outputs[len(self.results) : num], strict=True):
-            ahead.write(node, new)
+        ahead.write(list(zip(self.changed, outputs[len(self.results) : num], strict=True)))
         results = {"tuple": outputs[: len(self.results)]}
         ahead_graph = ahead.graph({"tuple": [results, {"tuple": saved}]}, self.graph.training)
         back = _Encoder()
@@ -172,6 +175,15 @@ def _without_copies(forward: Any, num_results: int) -> None:
             values[number] = node.args[0]
     output.args = (type(output.args[0])(values),)
     forward.graph.eliminate_dead_code()
+
+
+def _read_in_place(forward: Any, written: Sequence[Any]) -> None:
+    """Read buffers whose next value is a step in place (`IN_PLACE`) without a copy of them."""
+    for place in written:
+        for copy in [n for n in place.users if n.target is torch.ops.aten.clone.default]:
+            if all(f"{n.target}" in IN_PLACE and n.args[0] is copy for n in copy.users):
+                copy.replace_all_uses_with(place)
+                forward.graph.erase_node(copy)
 
 
 def _is_float(node: Node) -> bool:
@@ -244,9 +256,35 @@ class _Encoder:
                 raise CannotCompose(f"a nested graph in the backward: {node.op}")
         return [self._encode(value) for value in outputs]
 
-    def write(self, node: Node, new: Any) -> None:
-        """Write a buffer's new value at the end."""
-        self._new("aten.copy_.default", ({"ref": node.name}, new), {}, node)
+    def write(self, pairs: Sequence[tuple[Node, Any]]) -> None:
+        """Write buffers' new values at the end: steps of running statistics and counters in place, one call for those alike."""
+        made = {node.name: node for node in self.nodes}
+        alike: dict[tuple[Any, ...], list[tuple[Any, Any]]] = {}
+        for node, new in pairs:
+            source, buffer = made.get(new["ref"]), {"ref": node.name}
+            while source is not None and source.op in ("aten.alias.default", "aten.detach.default"):
+                source = made.get(source.args[0]["ref"])
+            op, rest = "copy_", [new]
+            if source is not None and source.op in IN_PLACE and source.args[0] == buffer:
+                steps = list(source.args[1:])
+                if not source.kwargs and isinstance(steps[-1], int | float):
+                    op, rest = IN_PLACE[source.op], steps
+            alike.setdefault((op, node.dtype, *map(str, rest[1:])), []).append((buffer, rest))
+        for (op, *_), found in alike.items():
+            self._write(op, [buffer for buffer, _ in found], [rest for _, rest in found])
+
+    def _write(self, op: str, buffers: list[Any], operands: list[list[Any]]) -> None:
+        """One call of a `torch._foreach` operator; operands that are tensors are lists, a number is the last of the first."""
+        tensors = [
+            [one[at] for one in operands] for at, v in enumerate(operands[0]) if isinstance(v, dict)
+        ]
+        numbers = [v for v in operands[0] if not isinstance(v, dict)]
+        overload = "Scalar" if numbers else "default"
+        given = (buffers, *tensors, *numbers)
+        self.nodes.append(
+            Node(name=f"v{self.count}", op=f"aten._foreach_{op}.{overload}", args=given)
+        )
+        self.count += 1
 
     def graph(self, outputs: Any, training: bool) -> Graph:
         return Graph(nodes=tuple(self.nodes), outputs=outputs, training=training)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import textwrap
 from functools import partial
 
+from dvk.composer.capture.captured import SAVED
 from dvk.composer.dropin.facts import Fused, Held, keyed
 from dvk.composer.dropin.forward import parameter
 from dvk.composer.dropin.namespace import OWNER
 from dvk.composer.ir import structures
 from dvk.composer.ir.text import literal
-from dvk.records import Task
+from dvk.records import Node, Task
 
 
 def methods(task: Task, number: int, one: Fused, held: Held) -> str:
@@ -55,10 +56,11 @@ def _step(task: Task, number: int, one: Fused, held: Held) -> str:
     )
     given = "".join(f"{name}, " for name in one.takes)
     weights = ["_dvk_w = self._dvk_weights"] if training.weights else []
+    pulled = None if all(one is True for one in training.pulled) else training.pulled
     body = "\n".join(
         [
             *weights,
-            f"_dvk_r = dvk_stepped(self, {names!r}, {training.pulled!r}, ({given}), ({', '.join(sources)},))",
+            f"_dvk_r = dvk_stepped((self, {names!r}, {pulled!r}, ({given})), ({', '.join(sources)},))",
             f"return {result}",
         ]
     )
@@ -70,10 +72,7 @@ def _back(number: int, one: Fused) -> str:
     assert training is not None and program is not None
     inputs = [node for node in training.backward.nodes if node.op == "input"]
     takes = [parameter(str(node.target)) for node in inputs]
-    ready = [
-        f"{name} = dvk_strided({name}, {node.strides!r}, {node.shape!r}, torch.{node.dtype})"
-        for name, node in zip(takes, inputs, strict=True)
-    ]
+    ready = [_ready(name, node) for name, node in zip(takes, inputs, strict=True)]
     renewed = (
         ["_, _dvk_values = dvk_renew(self)"]
         if any("_dvk_values" in line for line in program.lines)
@@ -81,6 +80,13 @@ def _back(number: int, one: Fused) -> str:
     )
     body = "\n".join([*renewed, *ready, *program.lines, f"return {program.result}"])
     return f"    def {method('back', number)}({', '.join(['self', *takes])}):\n{textwrap.indent(body, ' ' * 8)}"
+
+
+def _ready(name: str, node: Node) -> str:
+    """A line that gives an operand of the backward its layout. Only a tangent may have another shape: the forward made the others."""
+    if str(node.target).startswith(SAVED):
+        return f"if {name}.stride() != {node.strides!r}: {name} = dvk_strided({name}, {node.strides!r})"
+    return f"{name} = dvk_strided({name}, {node.strides!r}, {node.shape!r}, torch.{node.dtype})"
 
 
 def _original(task: Task, number: int, one: Fused) -> str:

@@ -41,7 +41,7 @@ def partition(
                 users[operand.base].append(prim)
     outputs = output_bases(graph)
     followers = _followers(prims, users)
-    owner = {p: _single(p) for p in prims if p.kind in ("pw", "reduce", "scan")}
+    owner = {p: _readable(_single(p)) for p in prims if p.kind in ("pw", "reduce", "scan")}
     position = {p: i for i, p in enumerate(prims)}
     changed = True
     while changed:
@@ -153,6 +153,17 @@ def _single(prim: IRNode) -> FusionGroup:
     )
 
 
+def _readable(group: FusionGroup) -> FusionGroup:
+    """The group of one primitive, its variables split where it reads through a reshape: it has an index there, and may be fused."""
+    (prim,) = group.members
+    for position, operand in enumerate(prim.operands):
+        if isinstance(operand, View) and group.reads(prim, position) is None:
+            split = _split_for(group, prim, position)
+            if split is not None:
+                group = split
+    return group
+
+
 def _reaches_around(
     first: FusionGroup,
     second: FusionGroup,
@@ -201,7 +212,7 @@ def _merge(
     wanted = second.reads(consumer, at)
     if wanted is None:
         # A reshape that splits a loop variable: refine the consumer to the producer's factors first.
-        second = _split_for(second, consumer, at, first) or second
+        second = _split_for(second, consumer, at) or second
         wanted = second.reads(consumer, at)
         if wanted is None:
             return None
@@ -291,9 +302,7 @@ def _image(variables: frozenset[Var], substitution: dict[Var, Affine]) -> frozen
     return frozenset(v for var in variables for v in substitution.get(var, Affine.of(var)).vars)
 
 
-def _split_for(
-    group: FusionGroup, consumer: IRNode, at: int, producer: FusionGroup
-) -> FusionGroup | None:
+def _split_for(group: FusionGroup, consumer: IRNode, at: int) -> FusionGroup | None:
     """Split the group's variables at the factors of the operand's base shape, so that a reshape becomes affine."""
     view = consumer.operands[at]
     assert isinstance(view, View)

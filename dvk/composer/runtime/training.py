@@ -12,31 +12,38 @@ class dvk_step(torch.autograd.Function):
     """A forward program and its backward program as one differentiable call."""
 
     @staticmethod
-    def forward(
-        ctx: Any, module: Any, names: tuple[str, ...], pulled: tuple, given: tuple, *sources: Any
-    ) -> tuple:
-        run, _, _ = names
+    def forward(ctx: Any, call: tuple, *sources: Any) -> tuple:
+        module, (run, _, _), pulled, given = call
         results, saved = getattr(module, run)(*given)
-        results = dvk_writable(results, saved, given)
+        for one in results:
+            if one._is_view():
+                results = dvk_writable(results, saved, given)
+                break
         ctx.save_for_backward(*saved)
         # For a backward of the backward alone, which starts from the original.
-        ctx.dvk_call = module, names, pulled, given, sources, [t._version for t in sources]
-        wanted = ctx.needs_input_grad[4:]
-        apart = [one is not True and not any(wanted[n] for n in one) for one in pulled]
-        ctx.mark_non_differentiable(*(t for t, one in zip(results, apart) if one))
+        ctx.dvk_call = call, sources, [t._version for t in sources]
+        if pulled is not None:
+            wanted = ctx.needs_input_grad[1:]
+            apart = [one is not True and not any(wanted[n] for n in one) for one in pulled]
+            ctx.mark_non_differentiable(*(t for t, one in zip(results, apart) if one))
         return results
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> tuple:
-        module, names, pulled, given, sources, versions = ctx.dvk_call
-        along = [t for t, one in zip(tangents, pulled) if one]
+        call, sources, versions = ctx.dvk_call
+        module, names, pulled, given = call
+        if pulled is not None:
+            tangents = tuple([t for t, one in zip(tangents, pulled) if one])
         saved = ctx.saved_tensors  # raises as eager does if one was written since
-        wanted = ctx.needs_input_grad[4:]
+        wanted = ctx.needs_input_grad
         if torch.is_grad_enabled():
-            grads = dvk_again(module, names, pulled, given, sources, versions, along, wanted)
+            pulled = pulled or (True,) * len(tangents)
+            grads = dvk_again(module, names, pulled, given, sources, versions, tangents, wanted[1:])
         else:
-            grads = getattr(module, names[1])(*saved, *along)
-        return (None, None, None, None, *(g if want else None for g, want in zip(grads, wanted)))
+            grads = getattr(module, names[1])(*saved, *tangents)
+        if all(wanted[1:]):
+            return (None, *grads)
+        return (None, *(g if want else None for g, want in zip(grads, wanted[1:])))
 
 
 def dvk_writable(results: tuple, saved: tuple, given: tuple) -> tuple:
@@ -55,13 +62,19 @@ def dvk_writable(results: tuple, saved: tuple, given: tuple) -> tuple:
     )
 
 
-def dvk_stepped(
-    module: Any, names: tuple[str, ...], pulled: tuple, given: tuple, sources: tuple
-) -> tuple:
-    """Results of a training program, differentiable where gradients are wanted."""
-    if torch.is_grad_enabled() and any(t.requires_grad for t in sources):
-        return dvk_step.apply(module, names, pulled, given, *sources)
-    return getattr(module, names[0])(*given)[0]
+def dvk_stepped(call: tuple, sources: tuple) -> tuple:
+    """Results of a training program, differentiable where gradients are wanted.
+
+    Args:
+        call: the module; names of its programs and of the original; which results have gradients, None if all have; the arguments.
+        sources: the tensors that gradients are computed of.
+    """
+    if torch.is_grad_enabled():
+        for one in sources:
+            if one.requires_grad:
+                # Function.apply without its search for arguments of torch.func, which the guards have refused.
+                return super(torch.autograd.Function, dvk_step).apply(call, *sources)
+    return getattr(call[0], call[1][0])(*call[3])[0]
 
 
 def dvk_again(
@@ -71,7 +84,7 @@ def dvk_again(
     given: tuple,
     sources: tuple,
     versions: list[int],
-    along: list,
+    along: tuple,
     wanted: tuple,
 ) -> list:
     """Gradients that have gradients themselves: those of the original, called again.

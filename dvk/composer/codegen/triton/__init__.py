@@ -41,52 +41,66 @@ __all__ = ["default_schedule", "functions", "launch", "module", "prelude", "rend
 
 
 LAUNCHES = re.compile(r"^run_(\w+) = dvk_launcher\(\1, (.+)\)$")
-SIZED_LAUNCHES = re.compile(r"^run_(\w+) = dvk_sized_launcher\(\1, (.+)\)$")
+SIZED_LAUNCHES = re.compile(r"^run_(\w+) = dvk_sized_launcher\(\1, (\d+)(?:, \d+)?\)$")
 LAUNCHER = """\
 def dvk_launcher(kernel, grid, warps):
     # Triton analyses its arguments at every call. Calling the compiled kernel as Triton itself does halves the host's time (Triton's
     # launch hooks, for its own profilers, see only the first call). The caller's guards cover the analysis except device and 16-byte
-    # alignment.
+    # alignment. Triton asks the driver where each tensor is; an address it takes as it is. A recorder of launches wants the tensors.
+    import sys
+
     ready = {}
     # PyTorch rounds a product before it adds to it; a softmax of products has a largest element above 1 otherwise.
     fused = "dot" in kernel.fn.__code__.co_names
 
     def launch(*tensors):
         device = tensors[0].get_device()
-        key = (device, *[t.data_ptr() & 15 for t in tensors])
+        places = [t.data_ptr() for t in tensors]
+        key = (device, *[p & 15 for p in places])
         known = ready.get(key)
         if known is not None:
-            run, stream_of, function, packed = known
-            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *tensors)
+            run, stream_of, function, packed, record = known
+            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *(tensors if record else places))
             return
         compiled = kernel[(grid,)](*tensors, num_warps=warps, enable_fp_fusion=fused)
         if hasattr(compiled, "asm"):  # the interpreter compiles nothing
             stream_of = triton.runtime.driver.active.get_current_stream
-            ready[key] = compiled.run, stream_of, compiled.function, compiled.packed_metadata
+            record = "dvk_record" in sys.modules
+            ready[key] = compiled.run, stream_of, compiled.function, compiled.packed_metadata, record
 
     return launch
 """
 
 
 SIZED_LAUNCHER = """\
-def dvk_sized_launcher(kernel, warps):
-    # As dvk_launcher, for kernels with sizes as arguments: the first argument of a launch is the number of programs.
+def dvk_sized_launcher(kernel, warps, wholes=0):
+    # As dvk_launcher, for kernels with sizes as arguments: the first argument of a launch is the number of programs. The last `wholes`
+    # arguments are constants of the kernel, which is compiled for each of their values.
+    import sys
+
     ready = {}
     fused = "dot" in kernel.fn.__code__.co_names
 
     def launch(grid, *args):
         device = args[0].get_device()
+        given = args[: len(args) - wholes]
+        places = [a if type(a) is int else a.data_ptr() for a in given]
         # Triton passes a size that does not fit in 32 bits in another type.
-        key = (device, *[a >> 31 if type(a) is int else a.data_ptr() & 15 for a in args])
+        kinds = [a >> 31 if type(a) is int else p & 15 for a, p in zip(given, places)]
+        key = (device, *args[len(given) :], *kinds)
         known = ready.get(key)
         if known is not None:
-            run, stream_of, function, packed = known
-            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *args)
+            run, stream_of, function, packed, record, constants = known
+            passed = given if record else places
+            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *passed, *constants)
             return
         compiled = kernel[(grid,)](*args, num_warps=warps, enable_fp_fusion=fused)
         if hasattr(compiled, "asm"):
             stream_of = triton.runtime.driver.active.get_current_stream
-            ready[key] = compiled.run, stream_of, compiled.function, compiled.packed_metadata
+            # Triton 3.2 passes no constants.
+            constants = args[len(given) :] if wholes and "constexpr" in compiled.src.signature.values() else ()
+            record = "dvk_record" in sys.modules
+            ready[key] = compiled.run, stream_of, compiled.function, compiled.packed_metadata, record, constants
 
     return launch
 """
@@ -103,12 +117,18 @@ def render(kernel: Kernel, schedule: TritonSchedule, inplace: dict[int, int] | N
     parts, _ = functions(kernel, schedule)
     texts = [f"# {kernel.summary}\n{parts[0].text}", *(f.text for f in parts[1:])]
     launchers = [
-        f"run_{f.name} = dvk_sized_launcher({f.name}, {f.warps})"
+        f"run_{f.name} = dvk_sized_launcher({f.name}, {f.warps}{wholes(f)})"
         if kernel.size_arguments
         else f"run_{f.name} = dvk_launcher({f.name}, {f.grid}, {f.warps})"
         for f in parts
     ]
     return "\n\n\n".join([*texts, "\n".join(launchers)]) + "\n"
+
+
+def wholes(function: TritonFunction) -> str:
+    """The last argument of a launcher: how many constants its kernel takes; nothing if it takes none."""
+    number = sum("bit_length" in given for given in function.params)
+    return f", {number}" if number else ""
 
 
 def launch(

@@ -121,6 +121,8 @@ def _row_axes(
 ) -> list[TileAxis]:
     length = math.prod(v.size for v in reduced)
     if isinstance(schedule, TritonPersistent):
+        if arguments([length]) and power(length) > persistent_elements(DEFAULT.gpu):
+            raise CannotCompose("a row whose length varies does not fit in registers")
         block = pow2(length)
     else:
         block = schedule.rblock if arguments([length]) else min(schedule.rblock, power(length))

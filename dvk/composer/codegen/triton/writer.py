@@ -53,6 +53,35 @@ class TritonFunction:
     warps: int
 
 
+def with_powers(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Block sizes that are powers of two of sizes known at run time, as Python computes them, and the lines that name them.
+
+    They become constants of the kernel, one compiled kernel a power: a row of any length stays in registers.
+
+    Raises:
+        CannotCompose: Python has no text for one of them.
+    """
+    found: list[str] = []
+
+    def constant(line: str) -> str:
+        start = line.find("pow2(")
+        if start < 0:
+            return line
+        end, depth = start + len("pow2("), 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(line[end], 0)
+            end += 1
+        size = line[start + len("pow2(") : end - 1]
+        if "cdiv(" in size:
+            raise CannotCompose("a row's length is a number of blocks")
+        if size not in found:
+            found.append(size)
+        return constant(f"{line[:start]}whole{found.index(size)}{line[end:]}")
+
+    written = [constant(line) for line in lines]
+    return [f"1 << ({size} - 1).bit_length()" for size in found], written
+
+
 class TritonWriter:
     """State while one function is written."""
 
@@ -86,12 +115,10 @@ class TritonWriter:
             if sizes
             else self.tile.lines
         )
-        if any("pow2(" in line for line in body) and sizes:
-            raise CannotCompose("a row whose length varies does not fit in registers")
-        return "\n".join([jit, f"def {name}({', '.join([*params, *sizes])}):", *wide, *body]), (
-            *params,
-            *sizes,
-        )
+        powers, body = with_powers(body) if sizes else ([], body)
+        shown = [*params, *sizes, *(f"whole{n}: tl.constexpr" for n in range(len(powers)))]
+        given = (*params, *sizes, *powers)
+        return "\n".join([jit, f"def {name}({', '.join(shown)}):", *wide, *body]), given
 
     # -------------------------------------------------------------- registers
 
