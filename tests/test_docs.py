@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 import dvk
 from dvk.cli import app
+from dvk.cli.help import DefaultGroup
 from dvk.pipelines.doctor import settings
 from tests.cli import warm
 
@@ -76,6 +77,8 @@ def test_every_command_line_parses(line: str) -> None:
     while hasattr(command, "commands"):
         if command.invoke_without_command and words and words[0].startswith("-"):
             break
+        if isinstance(command, DefaultGroup) and words and words[0] not in command.commands:
+            words = [next(iter(command.commands)), *words]
         assert words and words[0] in command.commands, f"`{path}` has no command `{words[:1]}`"
         command, path, words = command.commands[words[0]], f"{path} {words[0]}", words[1:]
     command.make_context(path, words)

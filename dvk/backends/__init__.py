@@ -137,6 +137,25 @@ def pick(asked: str, device: Device) -> str:
     return name
 
 
+def timed(asked: str, device: Device | None) -> tuple[Device, str]:
+    """The device and the back end to make something faster with: `asked` and `device`, or this machine's best.
+
+    Raises:
+        UsageError: there is no such back end, or its kernels cannot be timed on that device.
+        MachineError: this machine lacks one of them.
+    """
+    device = device or default_device()
+    if device == "cuda" and default_device() != "cuda":
+        raise MachineError(
+            "no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi"
+        )
+    name = pick(asked, device)
+    if get(name).untimed(device) is not None:
+        problem = f"on the CPU {name} kernels are checked and not timed, so none can be found to be faster"
+        raise UsageError(problem, f"leave out --backend {name}; `dvk verify` checks such kernels")
+    return device, name
+
+
 def detect(source: str) -> str:
     """The back end of a candidate's text; `cpp` for plain PyTorch, which needs no compiler."""
     return next((name for name in BACKENDS if get(name).detect(source)), "cpp")

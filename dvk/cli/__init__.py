@@ -24,6 +24,7 @@ from dvk.cli import (
     skills,
     train,
     verify,
+    workspace,
 )
 from dvk.cli.help import HelpApp
 from dvk.errors import DvkError
@@ -58,6 +59,7 @@ def _options(
 
 app.command("optimize")(optimize.command)
 app.command("verify")(verify.command)
+app.add_typer(workspace.app, name="workspace")
 app.command("explain")(explain.command)
 app.command("export")(export.command)
 app.command("eval")(eval.command)

@@ -57,6 +57,18 @@ EXAMPLES = {
         "dvk explain runs/gate/best.py",
         'dvk explain runs/gate/best.py --input "x=float32[7,1024]"',
     ),
+    "dvk workspace": ("dvk workspace model.py agent", "dvk workspace collect agent"),
+    "dvk workspace open": (
+        "dvk workspace model.py agent",
+        'dvk workspace pkg.model:Gate agent --init 512 --input "x=float32[64,1024]" --eval',
+        "dvk workspace model.py agent --resume",
+    ),
+    "dvk workspace check": ("dvk workspace check agent agent/new.py",),
+    "dvk workspace bench": ('dvk workspace bench agent agent/new.py "two rows a warp"',),
+    "dvk workspace collect": (
+        "dvk workspace collect agent",
+        "dvk workspace collect agent --out runs/agent --backbone endpoint:my-model",
+    ),
     "dvk export": (
         "dvk export runs/gate out/fused-gate",
         "dvk export runs/gate out/gate --to file --bundle native --bundle x86-64-v3",
@@ -206,6 +218,18 @@ class HelpGroup(TyperGroup):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write examples."""
         _ending(ctx, formatter)
+
+
+class DefaultGroup(HelpGroup):
+    """A group whose first command is meant if none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the first command's name before arguments that name none."""
+        known = {*self.commands, *ctx.help_option_names}
+        if args and args[0] not in known:
+            args = [next(iter(self.commands)), *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
 
 
 class HelpApp(typer.Typer):

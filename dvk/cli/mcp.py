@@ -16,7 +16,7 @@ def command(
         Path | None, typer.Option(help="Skill library (default: $DVK_HOME/skills.db).")
     ] = None,
 ) -> None:
-    """Serve verify, optimize and the skill library to a coding assistant over stdio (Model Context Protocol).
+    """Serve verify, optimize, workspaces and the skill library to a coding assistant over stdio (Model Context Protocol).
 
     An assistant starts it itself; give it the command `dvk mcp --root FOLDER`.
     """

@@ -128,11 +128,7 @@ def load(
             {**section, **told} if isinstance(section, dict) and isinstance(told, dict) else told
         )
     defaults = Config()
-    for setting in settings:
-        path, text = split(setting)
-        if text is None:
-            raise UsageError(f"not a setting: `{setting}`", "write --set section.key=value")
-        _put(merged, path, _literal(text.strip()), defaults)
+    _put_all(merged, settings, defaults)
     for key, value in (flags or {}).items():
         if value is not None:
             _put(merged, split(key)[0], value, defaults)
@@ -148,6 +144,17 @@ def changed(config: Config, settings: Mapping[str, Any]) -> Config:
     merged = config.model_dump()
     for key, value in settings.items():
         _put(merged, split(key)[0], value)
+    return _validated(former.update(merged))
+
+
+def with_settings(config: Config, settings: Sequence[str]) -> Config:
+    """Return the configuration with some `a.b=c` strings applied.
+
+    Raises:
+        UsageError: see `load`.
+    """
+    merged = config.model_dump()
+    _put_all(merged, settings)
     return _validated(former.update(merged))
 
 
@@ -223,6 +230,14 @@ def split(setting: str) -> tuple[list[str], str | None]:
                 "close the quotes: --set 'section.\"quoted key\".last=value'",
             )
         at += 1
+
+
+def _put_all(tree: dict[str, Any], settings: Sequence[str], defaults: Any = None) -> None:
+    for setting in settings:
+        path, text = split(setting)
+        if text is None:
+            raise UsageError(f"not a setting: `{setting}`", "write --set section.key=value")
+        _put(tree, path, _literal(text.strip()), defaults)
 
 
 def _put(tree: dict[str, Any], path: Sequence[str], value: Any, defaults: Any = None) -> None:

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from dvk.cli import app
-from dvk.cli.help import EXAMPLES, GROUPS, INPUTS
+from dvk.cli.help import DefaultGroup, EXAMPLES, GROUPS, INPUTS
 from dvk.tasks.specs import parse_input
 
 ROOT: Any = typer.main.get_command(app)
@@ -43,6 +43,8 @@ def test_examples_are_command_lines(line: str) -> None:
     while words and words[0] in getattr(command, "commands", {}):
         path += f" {words[0]}"
         command = command.commands[words.pop(0)]
+    if isinstance(command, DefaultGroup):
+        command = next(iter(command.commands.values()))
     context = command.make_context(path, list(words), resilient_parsing=True)
     assert not context.args or path == "dvk skills search"
     known = {

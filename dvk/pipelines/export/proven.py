@@ -70,10 +70,10 @@ def read(folder: Path) -> ProvenRun:
             f"no run: `{folder}` has no {MANIFEST}",
             "name the run folder of a `dvk optimize`, as its last lines print it",
         )
-    if manifest["command"] != "optimize":
+    if manifest["command"] not in ("optimize", "workspace"):
         raise UsageError(
             f"`{folder}` is a run of `dvk {manifest['command']}`",
-            "only runs of `dvk optimize` have a drop-in to export",
+            "only runs of `dvk optimize` and `dvk workspace collect` have a drop-in to export",
         )
     if not (folder / BEST).is_file():
         raise UsageError(

@@ -2,9 +2,11 @@
 
     verify          candidates against a reference         skills_search   what is known about a kind of kernel
     optimize        search for a faster drop-in            skills_show     one skill, whole
+    workspace_open, workspace_check, workspace_bench, workspace_collect     the verbs of `dvk workspace`
 
-`verify` and `optimize` are the commands themselves, each in a separate process: an error there ends one call, a cancelled call
-ends its process, and both give the same answers as on the command line. Paths are relative to `root`, and run folders are left below it.
+All but the skills' tools are the commands themselves, each in a separate process: an error there ends one call, a cancelled call
+ends its process, other calls are answered meanwhile, and the answers are those of the command line. Paths are relative to `root`, and run
+folders are left below it.
 
     tools.py     the tools' interface for a model
     running.py   a command, its progress and its end

@@ -23,7 +23,8 @@ INSTRUCTIONS = """\
 dvk makes PyTorch code faster with kernels that are proved. `optimize` takes a file with an nn.Module (KernelBench format: class Model, \
 get_inputs(), get_init_inputs(); or any class or function with `inputs`) and leaves a drop-in `best.py`. To write a kernel yourself, \
 look for techniques with `skills_search`, write a file that defines `ModelNew`, and have `verify` compile, check and time it: a speedup \
-counts when the lower end of its interval is above 1."""
+counts when the lower end of its interval is above 1. To work on one module for long, `workspace_open` makes a folder with the task, rules \
+and skills; `workspace_check` and `workspace_bench` judge files in seconds and keep a log; `workspace_collect` confirms the best."""
 
 Spec = Annotated[
     list[str],
@@ -37,6 +38,10 @@ Kind = Annotated[
     Literal["auto", "triton", "cuda", "cpp"], Field(description="What kernels are written in.")
 ]
 
+Workspace = Annotated[str, Field(description="The folder of an opened workspace.")]
+Written = Annotated[str, Field(description="The candidate: a file that defines ModelNew.")]
+Idea = Annotated[str, Field(description="One line on the idea, for the log.")]
+
 
 def tools(library: Path | None) -> MCPServer:
     """The server with its tools; they work in the current folder.
@@ -49,6 +54,8 @@ def tools(library: Path | None) -> MCPServer:
     )
     add_verify(server)
     add_optimize(server, library)
+    add_workspace(server, library)
+    add_trials(server)
     add_skills(server, library)
     return server
 
@@ -91,6 +98,7 @@ def add_verify(server: MCPServer) -> None:
                 (file := Path(folder) / "candidate.py").write_bytes(source.encode(errors="replace"))
                 candidates = [str(file)]
             flags = [
+                "--json",
                 "--tier",
                 tier,
                 *described(backend, device, inputs, init),
@@ -137,6 +145,7 @@ def add_optimize(server: MCPServer, library: Path | None) -> None:
         speedup with the interval `speedup_lo` to `speedup_hi`, `run` the folder with report.html and every attempt.
         """
         flags = [
+            "--json",
             "--budget-s",
             str(budget_s),
             *described(backend, device, inputs, init),
@@ -145,6 +154,84 @@ def add_optimize(server: MCPServer, library: Path | None) -> None:
         flags += ["--backbone", backbone] if backbone else []
         flags += [] if library is None else ["--library", str(library)]
         result: dict[str, Any] = await command(["optimize", *flags, "--", model], context)
+        return result
+
+
+def add_workspace(server: MCPServer, library: Path | None) -> None:
+    """`workspace_open` and `workspace_collect`."""
+
+    @server.tool()
+    async def workspace_open(
+        model: Annotated[
+            str, Field(description="The file to make faster: model.py, or model.py:Name.")
+        ],
+        folder: Annotated[str, Field(description="A new or empty folder to work in.")],
+        context: Context,
+        backend: Kind = "auto",
+        device: Device = None,
+        inputs: Spec = [],  # noqa: B006
+        init: Init = [],  # noqa: B006
+        eval_mode: Annotated[bool, Field(description="Call .eval() on the module first.")] = False,
+        resume: Annotated[
+            bool, Field(description="Write the files of an opened workspace again.")
+        ] = False,
+    ) -> dict[str, Any]:
+        """Make a folder to write faster kernels in: SKILL.md (read it first), the task, skills that fit. The judge stays outside of it."""
+        flags = [
+            *described(backend, device, inputs, init),
+            *(["--eval"] if eval_mode else []),
+            *(["--resume"] if resume else []),
+            *([] if library is None else ["--library", str(library)]),
+        ]
+        result: dict[str, Any] = await command(
+            ["workspace", "open", "--json", *flags, "--", model, folder], context
+        )
+        return result
+
+    @server.tool()
+    async def workspace_collect(
+        folder: Workspace,
+        context: Context,
+        backbone: Annotated[
+            str | None, Field(description="Language model that draws skills from the trials.")
+        ] = None,
+    ) -> dict[str, Any]:
+        """Judge the best trials of a workspace again, by claim; takes minutes. `best` is the drop-in, `run` the folder with the report."""
+        flags = ["--backbone", backbone] if backbone else []
+        result: dict[str, Any] = await command(
+            ["workspace", "collect", "--json", *flags, "--", folder], context
+        )
+        return result
+
+
+def add_trials(server: MCPServer) -> None:
+    """`workspace_check` and `workspace_bench`."""
+
+    @server.tool()
+    async def workspace_check(
+        folder: Workspace, file: Written, context: Context, idea: Idea = ""
+    ) -> dict[str, Any]:
+        """Compile a candidate of a workspace and compare it with the reference, without timing it. `found` says what is wrong."""
+        result: dict[str, Any] = await command(
+            ["workspace", "check", "--json", "--", folder, file, idea], context
+        )
+        return result
+
+    @server.tool()
+    async def workspace_bench(
+        folder: Workspace,
+        file: Written,
+        context: Context,
+        idea: Idea = "",
+        profile: Annotated[
+            bool, Field(description="Say where the time of a call goes, too.")
+        ] = False,
+    ) -> dict[str, Any]:
+        """Check and time a candidate of a workspace. `found` says how fast it is, `best` which trial is the fastest so far."""
+        flags = ["--profile"] if profile else []
+        result: dict[str, Any] = await command(
+            ["workspace", "bench", "--json", *flags, "--", folder, file, idea], context
+        )
         return result
 
 
@@ -183,6 +270,9 @@ def add_skills(server: MCPServer, library: Path | None) -> None:
 async def command(arguments: Sequence[str], context: Context) -> Any:
     """A command's output for programs; its lines on stderr are reported as progress.
 
+    Args:
+        arguments: of the command line, `--json` among them.
+
     Raises:
         ToolError: what the command says is wrong.
     """
@@ -194,7 +284,7 @@ async def command(arguments: Sequence[str], context: Context) -> Any:
         await context.report_progress(told, message=line)
 
     try:
-        return await run([*arguments[:1], "--json", *arguments[1:]], tell)
+        return await run(arguments, tell)
     except CommandFailed as error:
         raise ToolError(str(error)) from None
 

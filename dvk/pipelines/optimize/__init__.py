@@ -31,7 +31,7 @@ from dvk.agents import TaskContext
 from dvk.backbone import open_backbone
 from dvk.backbone.recorded import RecordedBackbone
 from dvk.config import Config
-from dvk.errors import MachineError, UsageError
+from dvk.errors import UsageError
 from dvk.interop.kernelgym import remote
 from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, ranges, sets, summary
@@ -56,7 +56,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
     """
     if request.davinci is not None:
         request = with_checkpoint(request, request.davinci)
-    device, backend = _where(request)
+    device, backend = backends.timed(request.backend, request.device)  # type: ignore[arg-type]  # checked by the command
     strategy = registry.resolve(request.strategy, search.STRATEGIES, "strategy")
     check(request)
     # Loading a module takes seconds: errors that need no module are reported before.
@@ -168,26 +168,6 @@ def _expected(
         len(set(request.baselines) - {"eager"}),
         number,
     )
-
-
-def _where(request: OptimizeRequest) -> tuple[Device, str]:
-    """The device and the back end.
-
-    Raises:
-        DvkError: this machine does not have them, or cannot time kernels there.
-    """
-    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
-    if device == "cuda" and backends.default_device() != "cuda":
-        raise MachineError(
-            "no CUDA device was found", "use --device cpu, or check the driver with nvidia-smi"
-        )
-    backend = backends.pick(request.backend, device)
-    if backends.get(backend).untimed(device) is not None:
-        problem = f"on the CPU {backend} kernels are checked and not timed, so none can be found to be faster"
-        raise UsageError(
-            problem, f"leave out --backend {backend}; `dvk verify` checks such kernels"
-        )
-    return device, backend
 
 
 def _known_tasks(run: RunFolder, every: Sequence[Task], spec: str) -> list[str]:

@@ -40,10 +40,7 @@ def finish(
         winner is not None and winner.verdict is not None and winner.verdict.faster
         for winner in winners
     ]
-    episodes = [
-        episode(TaskContext(s.task, s.captured, s.backend), s.turns, s.skills, s.traces, s.backbone)
-        for s in sessions
-    ]
+    episodes = [_episode(s) for s in sessions]
     outcomes = _outcomes(sessions, winners, faster, episodes)
     found = [outcome["status"] for outcome in outcomes]
     lead = next((found.index(status) for status in ("faster", "too_noisy") if status in found), 0)
@@ -88,6 +85,13 @@ def finish(
     run.append("summary.jsonl", summary)
     run.finish("interrupted" if interrupted else "done")
     return summary
+
+
+def _episode(session: SearchSession) -> Episode:
+    """The whole record of a search."""
+    subject = TaskContext(session.task, session.captured, session.backend)
+    made = episode(subject, session.turns, session.skills, session.traces, session.backbone)
+    return made.model_copy(update={"proposed_skills": session.proposed})
 
 
 def _files(

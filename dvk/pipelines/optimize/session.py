@@ -104,6 +104,8 @@ class SearchSession(JudgedCandidates):
         self.began = time.monotonic() - self.elapsed_before
         self.captured: CapturedGraph | None = None
         self.skills: tuple[Skill, ...] = ()
+        self.proposed: tuple[Skill, ...] = ()
+        """What a summary of it would add to the library."""
         self.observed: list[ObservedGain] = []
         """The search's findings about schedules."""
         self.left_out: dict[str, str] = {}
