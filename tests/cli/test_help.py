@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from dvk.cli import app
-from dvk.cli.help import DefaultGroup, EXAMPLES, GROUPS, INPUTS
+from dvk.cli.help import EXAMPLES, GROUPS, INPUTS, DefaultGroup
 from dvk.tasks.specs import parse_input
 
 ROOT: Any = typer.main.get_command(app)

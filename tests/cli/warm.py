@@ -34,7 +34,7 @@ IMPORTED = (
     "rich.table",
     "rich.markdown",
 )
-SANDBOXED = {"doctor", "explain", "optimize", "verify"}
+SANDBOXED = {"doctor", "explain", "optimize", "verify", "workspace"}
 
 
 def dvk(

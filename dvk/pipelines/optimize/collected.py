@@ -107,15 +107,8 @@ def collect(
         proposed, why = _proposed(session, subject, spoken, given)
         found = write_data(run, subject, spoken, given, proposed)
         groups: list[str] = summary.groups(subject, winner)
-        ended = finish([session], [winner], [groups], STRATEGY, request.backbone)
-        return _extended(run, ended, {**found, "no_skills": why})
-
-
-def _extended(run: RunFolder, ended: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """The summary with more keys, written after the one without."""
-    found = {**ended, **more}
-    run.append("summary.jsonl", found)
-    return found
+        more = {**found, "no_skills": why}
+        return finish([session], [winner], [groups], STRATEGY, request.backbone, None, more)
 
 
 def _session(

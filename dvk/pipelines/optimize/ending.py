@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from dvk.agents import TaskContext
@@ -28,6 +29,7 @@ def finish(
     strategy: str,
     backbone: str | None,
     dynamic: dict[str, Any] | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Write everything; return the summary. Its headline is the first set of inputs with something faster.
 
@@ -35,6 +37,7 @@ def finish(
         winners: for each session, the turn that confirmed the drop-in, or refuted the best candidate; None if there was none.
         groups: for each, the fusions, a line a kernel.
         dynamic: the range of sizes that the drop-in serves, if any.
+        more: further keys of the summary.
     """
     faster = [
         winner is not None and winner.verdict is not None and winner.verdict.faster
@@ -71,6 +74,7 @@ def finish(
         "dynamic": dynamic,
         **_facts(sessions[0], session),
         "shapes": [_row(n, labels, outcomes[n], winners[n], groups) for n in range(len(sessions))],
+        **more,
     }
     run.write_text("episodes/optimize.jsonl", "".join(e.model_dump_json() + "\n" for e in episodes))
     report.write(

@@ -63,7 +63,6 @@ def main(path: str) -> None:
             resume=True,
         ) as run:
             WorkspaceJudge(place, run).serve()
-            run.finish("done")
     except DvkError as error:
         print(f"{error.message} ({error.hint})", file=sys.stderr, flush=True)
         sys.exit(2)
