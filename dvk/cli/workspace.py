@@ -166,8 +166,7 @@ def collect(
     from dvk.pipelines.optimize.collected import CollectRequest
     from dvk.pipelines.optimize.collected import collect as collect_trials
     from dvk.pipelines.workspace import asking
-    from dvk.pipelines.workspace.places import SKILLS, Place
-    from dvk.records import Skill
+    from dvk.pipelines.workspace.places import Place
 
     place = Place.of(folder)
     asking.end(place)
@@ -183,7 +182,7 @@ def collect(
         resume=resume,
         argv=tuple(sys.argv),
     )
-    skills = [Skill.model_validate(row) for row in place.rows(SKILLS)]
+    skills = place.skills
     config = configuration.with_settings(place.config, settings or [])
     summary = collect_trials(request, config, task, trials, skills)
     print(json.dumps(summary) if as_json else "\n".join(outcome(summary)))

@@ -15,8 +15,10 @@ import pytest
 
 from dvk.errors import MachineError, UsageError
 from dvk.pipelines.mcp import serve
+from dvk.pipelines.workspace import asking
 from dvk.sandbox.proctree import descendants
 from tests.cli import warm
+from tests.pipelines import workspaces
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -51,7 +53,9 @@ def text(result: Any) -> str:
 def test_tools_are_described_and_the_library_is_searched(tmp_path):
     async def story(client: Client) -> None:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(listed) == {"verify", "optimize", "skills_search", "skills_show"}
+        assert set(listed) == {"verify", "optimize", "skills_search", "skills_show"} | {
+            f"workspace_{verb}" for verb in ("open", "check", "bench", "collect")
+        }
         for tool in listed.values():
             assert tool.description
             assert all(
@@ -148,6 +152,53 @@ def test_optimize_leaves_a_drop_in_and_a_cancelled_one_leaves_no_process(tmp_pat
         ], "and the server serves on"
 
     drive(tmp_path, story)
+
+
+@pytest.mark.slow
+def test_a_workspace_by_tools_whose_long_calls_keep_no_other_waiting(tmp_path):
+    (tmp_path / "model.py").write_text(workspaces.MODEL)
+    (tmp_path / "pausing.py").write_text(workspaces.PAUSING)
+    (tmp_path / "new.py").write_text(workspaces.RIGHT)
+    (tmp_path / "cut.py").write_text(workspaces.RIGHT + "# cut\n")
+    heard: list[str] = []
+    ended: list[str] = []
+
+    async def progress(number: float, total: float | None, message: str | None) -> None:
+        heard.append(message or "")
+
+    async def story(client: Client) -> None:
+        given = {"model": "model.py", "folder": "agent", "device": "cpu"}
+        made = (await client.call_tool("workspace_open", given)).structured_content
+        assert (tmp_path / "agent/SKILL.md").is_file() and made["trials"] == 0
+        early = await client.call_tool("workspace_collect", {"folder": "agent"})
+        assert early.is_error and "no trials" in text(early) and "hint:" in text(early)
+
+        async def bench() -> None:
+            words = {"folder": "agent", "file": "new.py", "idea": "no pause"}
+            done = await client.call_tool("workspace_bench", words, progress_callback=progress)
+            found = done.structured_content
+            assert found["status"] == "ok" and found["speedup_lo"] > 2 and found["trial"] == 1
+            ended.append("bench")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(bench)
+            while "judging it" not in heard:
+                await anyio.sleep(0.05)
+            assert (await client.call_tool("skills_search", {"query": "gelu"})).structured_content
+            ended.append("search")
+        assert ended == ["search", "bench"] and "starting the judge" in heard
+
+        with anyio.move_on_after(0.5) as scope:
+            await client.call_tool("workspace_bench", {"folder": "agent", "file": "cut.py"})
+        assert scope.cancelled_caught
+        words = {"folder": "agent", "file": "new.py"}
+        done = (await client.call_tool("workspace_check", words)).structured_content
+        assert done["status"] == "ok" and done["asked"] == "check", "and the judge serves on"
+
+    try:
+        drive(tmp_path, story)
+    finally:
+        asking.end(workspaces.place(tmp_path / "agent"))
 
 
 def test_no_such_folder_and_no_sdk(tmp_path, monkeypatch):

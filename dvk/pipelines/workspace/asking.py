@@ -20,6 +20,10 @@ from dvk.tasks.sourcetext import read_source
 
 START_S = 60.0
 """Longest wait for a judge that was started."""
+STARTS = 6
+"""Judges that a client starts, one after another, until one answers."""
+AGAIN_S = 1.5
+"""Seconds before another is started."""
 RETRIES = 3
 """Judges that may die under one question."""
 SAY_S = 10.0
@@ -136,18 +140,20 @@ def _reached(place: Place, tell: Tell) -> socket.socket:
     Raises:
         MachineError: none can be started.
     """
-    started: subprocess.Popen[bytes] | None = None
+    started: list[subprocess.Popen[bytes]] = []
     until = time.monotonic() + START_S
     while True:
         with suppress(OSError):
             return _connected(place)
-        if started is None:
-            tell("starting the judge")
-            started = _start(place)
-        elif started.poll() is not None:
-            # Another client's judge may hold the folder and be about to listen.
-            until = min(until, time.monotonic() + 5.0)
-        if time.monotonic() > until:
+        # One that ended at once found the folder taken: by another client's judge, or by one that is about to end.
+        ended = all(one.poll() is not None for one in started)
+        if ended and len(started) < STARTS:
+            if started:
+                time.sleep(AGAIN_S)
+            else:
+                tell("starting the judge")
+            started.append(_start(place))
+        elif ended or time.monotonic() > until:
             raise MachineError(
                 f"the judge does not start: {_last_words(place)}",
                 "start it outside of a sandbox that forbids it, e.g. through `dvk mcp`; "

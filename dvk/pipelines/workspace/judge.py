@@ -51,9 +51,10 @@ def main(path: str) -> None:
     Args:
         path: the judge's folder.
     """
-    place = Place(Path(path))
-    task = place.task
     try:
+        place = Place(Path(path))
+        task = place.task
+        backends.add(place.opened.backend)
         with RunFolder.open(
             place.path,
             command=COMMAND,
@@ -80,6 +81,7 @@ class WorkspaceJudge:
         self.place, self.opened, self.run = place, place.opened, run
         self.task, self.config = place.task, place.config
         self.turns = place.turns
+        self._remembered = Remembered()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._clients = 0
@@ -151,7 +153,7 @@ class WorkspaceJudge:
     ) -> Verdict | BaseException | None:
         """The verdict, or the error that kept it from being made; None if the client is gone or the judge ends."""
         answers: queue.SimpleQueue[Verdict | BaseException] = queue.SimpleQueue()
-        job = JudgeJob(answers.put, Judgement(self.task, candidate, spec, Remembered()))
+        job = JudgeJob(answers.put, Judgement(self.task, candidate, spec, self._remembered))
         self._judges.add(job)
         before: int | None = -1
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def open_workspace(request: WorkspaceRequest, config: Config) -> dict[str, Any]:
         known, subject = _opened(request, config, place, full, device, backend)
     else:
         subject = _subject(known.task, known.config, known.opened.backend)
-    skills = [Skill.model_validate(row) for row in known.rows(SKILLS)]
+    skills = known.skills
     _write(full, known.opened, subject, skills)
     return {
         "folder": str(full),
@@ -147,32 +148,44 @@ def _opened(
         "limits": config.limits,
     }
     found = tasks.load(request.spec, **how)
-    place.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(place, ignore_errors=True)  # of an opening that was killed: it has no trials
+    place.mkdir(parents=True)
     place.chmod(0o700)
-    with RunFolder.open(
-        place, command=COMMAND, name=found.name, argv=request.argv, config=config, resume=True
-    ) as run:
-        task = _copied(run, found, how)
-        subject = _subject(task, config, backend)
-        with Library.open(request.library) as library:
-            skills = selection.candidates(subject, library, config.agents)[:NUM_SKILLS]
-        run.write_text(TASK, task.model_dump_json() + "\n")
-        run.write_text(SKILLS, "".join(one.model_dump_json() + "\n" for one in skills))
-        opened = Opened(
-            folder=str(folder),
-            asked=_asked(request),
-            task=digest(task),
-            device=device,
-            backend=backend,
-            only=request.backend != "auto",
-            baselines=tuple(b for b in request.baselines if b != "eager"),
-            require_kernels=request.require_kernels,
-            python=sys.executable,
-            environment=without_secrets(os.environ),
-            at=time.time(),
-        )
-        run.write_text(OPENED, opened.model_dump_json(indent=2) + "\n")
+    try:
+        with RunFolder.open(
+            place, command=COMMAND, name=found.name, argv=request.argv, config=config, resume=True
+        ) as run:
+            subject = _subject(_copied(run, found, how), config, backend)
+            with Library.open(request.library) as library:
+                skills = selection.candidates(subject, library, config.agents)[:NUM_SKILLS]
+            run.write_text(TASK, subject.task.model_dump_json() + "\n")
+            run.write_text(SKILLS, "".join(one.model_dump_json() + "\n" for one in skills))
+            opened = _record(request, folder, subject)
+            run.write_text(OPENED, opened.model_dump_json(indent=2) + "\n")
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
     return Place(place), subject
+
+
+def _record(request: WorkspaceRequest, folder: Path, subject: TaskContext) -> Opened:
+    backend = subject.backend
+    if backend not in backends.BACKENDS:  # path/to/file.py:Name
+        file, _, name = backend.rpartition(":")
+        backend = f"{Path(file).resolve()}:{name}"
+    return Opened(
+        folder=str(folder),
+        asked=_asked(request),
+        task=digest(subject.task),
+        device=subject.task.device,
+        backend=backend,
+        only=request.backend != "auto",
+        baselines=tuple(b for b in request.baselines if b != "eager"),
+        require_kernels=request.require_kernels,
+        python=sys.executable,
+        environment=without_secrets(os.environ),
+        at=time.time(),
+    )
 
 
 def _copied(run: RunFolder, task: Task, how: dict[str, Any]) -> Task:

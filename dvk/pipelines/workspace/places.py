@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
 from dvk import resources
 from dvk.config import Config
 from dvk.errors import RunFolderError, UsageError
-from dvk.records import BackendName, Device, Record, Task, Turn, content_hash
+from dvk.records import BackendName, Device, Record, Skill, Task, Turn, content_hash
 from dvk.run_places import MANIFEST, read_manifest
 from dvk.runs import RunFolder
 
+R = TypeVar("R", bound=Record)
 COMMAND = "workspace"
 OPENED = "workspace.json"
 TASK = "task.jsonl"
@@ -105,20 +106,33 @@ class Place:
         Raises:
             RunFolderError: it is not what was opened.
         """
-        rows = self._run.read(TASK)
-        task = Task.model_validate(rows[0]) if rows else None
-        if task is None or digest(task) != self.opened.task:
+        found = self._records(TASK, Task)
+        if len(found) != 1 or digest(found[0]) != self.opened.task:
             raise _damaged(self.path / TASK)
-        return task
+        return found[0]
 
     @property
     def turns(self) -> list[Turn]:
-        """Every trial so far, oldest first."""
-        return [Turn.model_validate(row) for row in self._run.read(TURNS)]
+        """Every trial so far, oldest first.
 
-    def rows(self, file: str) -> list[dict[str, Any]]:
-        """Records of a file in it."""
-        return self._run.read(file)
+        Raises:
+            RunFolderError: a line is no trial.
+        """
+        turns = self._records(TURNS, Turn)
+        if not all(turn.candidate and turn.verdict for turn in turns):
+            raise _damaged(self.path / TURNS)
+        return turns
+
+    @property
+    def skills(self) -> list[Skill]:
+        """Those that the agent was given."""
+        return self._records(SKILLS, Skill)
+
+    def _records(self, file: str, kind: type[R]) -> list[R]:
+        try:
+            return [kind.model_validate(row) for row in self._run.read(file)]
+        except ValidationError:
+            raise _damaged(self.path / file) from None
 
 
 def digest(task: Task) -> str:
