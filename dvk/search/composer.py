@@ -122,7 +122,7 @@ class Planner(PlanSpace):
 def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     planner = Planner(problem)
-    structures = planner.structures()
+    structures = planner.proposals()
     verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
     first = verdicts[0] if verdicts else None
     replayed = bool(structures) and "cuda_graph" in structures[0][0].recipes
@@ -130,7 +130,7 @@ def search(problem: SearchProblem) -> Proposals:
         (first.status is Status.MISMATCH and planner.without(ROUND_OTHERWISE))
         or (first.status is not Status.OK and replayed and planner.without(("cuda_graph",)))
     ):
-        structures = planner.structures()
+        structures = planner.proposals()
         verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
     if structures:
         base, best, chosen = speedup_of(verdicts[0]), structures[0][0], verdicts[0]
@@ -146,10 +146,10 @@ def search(problem: SearchProblem) -> Proposals:
             for name in plan.recipes
             if name not in best.recipes
         )
-        if helpful:
+        if gains and (most := max(gains, key=lambda g: g[0]))[0] > BETTER:
             joint = Plan((*best.recipes, *helpful))
-            _, best, chosen = max(gains, key=lambda g: g[0])
-            if set(joint.recipes) != set(best.recipes):
+            _, best, chosen = most
+            if helpful and set(joint.recipes) != set(best.recipes):
                 (verdict,) = yield [planner.candidate(joint, "with " + ", ".join(helpful))]
                 if speedup_of(verdict) > speedup_of(chosen) and comparable(verdict, chosen):
                     best, chosen = joint, verdict

@@ -25,6 +25,8 @@ from dvk.target import Gpu
 
 MAX_WHOLE = 8192
 """Longest row that is scanned at once."""
+THREADS = 1024
+"""Threads of a multiprocessor that hide the latency of its loads: half of what it holds."""
 ScanSchedule = TritonScan | TritonScanLoop | TritonScanWalk | TritonScanSplit
 
 
@@ -79,7 +81,8 @@ def _across(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
         for x, r, w in ((32, 32, 4), (16, 64, 4), (8, 128, 4), (32, 64, 8))
         if r < 2 * kernel.row_length
     ]
-    return [*walks, *loops] if rows >= 64 * gpu.sms else [*loops[:3], *walks]
+    # A walk waits for memory at every element; only threads that fill the device hide that.
+    return [*walks, *loops] if rows >= THREADS * gpu.sms else [*loops[:3], *walks]
 
 
 def _may_split(kernel: Kernel) -> bool:
