@@ -27,6 +27,7 @@ from dvk.taskgen import Split, generate
 from dvk.taskgen.dice import derived
 
 GENERATED = "generated"
+ENTRY = "Model"
 ENDLESS = 1 << 40
 """Count of a source that never ends."""
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -40,15 +41,13 @@ class Problem:
     Attributes:
         name: letters, digits and underscores.
         split: train or heldout.
-        task: Python text with the class `entry`.
-        entry: the reference's class.
+        task: Python text with the class `Model`.
         prompt: the policy's first question.
     """
 
     name: str
     split: Split
     task: str
-    entry: str
     prompt: str
 
 
@@ -113,11 +112,11 @@ class ProblemSet:
         else:
             seed = derived("problem", self.seed, index)
             (made,) = generate(seed, 1, split=part, device=self.device)
-            split, task = made.split, tasks.of_text(made.source, "Model", made.name)
+            split, task = made.split, tasks.of_text(made.source, ENTRY, made.name)
         subject = TaskContext(task.model_copy(update={"device": self.device}), None, self.backend)
         asked = dialects.get("chat").policy(subject, (), AgentsConfig())
         question = str(asked.messages[-1]["content"])
-        return Problem(task.name, split, task.source, task.entry, question)
+        return Problem(task.name, split, task.source, question)
 
     def all(self, part: Part) -> Iterator[Problem]:
         """The tasks of a split, or all, in order.
@@ -160,5 +159,8 @@ def _files(source: Path, left_out: list[str]) -> list[tuple[Split, Task]]:
         plain = re.sub(r"\W+", "_", task.name).strip("_")
         names = (plain if number == 1 else f"{plain}_{number}" for number in itertools.count(1))
         taken.add(name := next(name for name in names if name not in taken))
-        found.append((split_of_file(path), task.model_copy(update={"name": name})))
+        text = task.source
+        if task.entry != ENTRY:  # the name by which trainers' rows are judged
+            text = f"{text.rstrip()}\n\n\n{ENTRY} = {task.entry}\n"
+        found.append((split_of_file(path), tasks.of_text(text, ENTRY, name)))
     return found

@@ -2,6 +2,7 @@
 
     examples    ours (JSONL), or any published format   →   ours, combined and coldstart (parquet), seed, skills, selection (JSONL)
     problems    a folder of task files, or a table      →   a folder of task files, rl (parquet)
+    problems    a folder of task files, or generated:N  →   prompts (parquet) for TRL, verl and SkyRL, harbor (folder of task trees)
 
 Nothing is executed: an imported example stays unverified. Rows that cannot be parsed, or do not fit the target's format, are
 left out and reported.
@@ -19,18 +20,32 @@ from dvk import tasks
 from dvk.agents.task_context import TaskContext
 from dvk.config import AgentsConfig
 from dvk.errors import DvkError, UsageError
+from dvk.interop import harbor, prompt_rows
 from dvk.interop.davinci import formats
 from dvk.interop.davinci.dialect import DaVinciDialect
 from dvk.interop.davinci.formats import rl, writing
 from dvk.interop.kernelbench.problems import problems as problems_of
+from dvk.interop.problem_sets import ENDLESS, GENERATED, Part, Problem, ProblemSet
 from dvk.learn import examples as ours
+from dvk.records import BackendName, Device
 
-OURS, TASKS, RL = "examples", "tasks", "rl"
-FORMS = (OURS, *writing.WRITERS, TASKS, RL)
-_PARQUET = (RL, *writing.PARQUET)
+OURS, TASKS, RL, PROMPTS, HARBOR = "examples", "tasks", "rl", "prompts", "harbor"
+FORMS = (OURS, *writing.WRITERS, TASKS, RL, PROMPTS, HARBOR)
+_PARQUET = (RL, PROMPTS, *writing.PARQUET)
+_FOLDERS = (TASKS, HARBOR)
 _SUFFIX = {
-    form: "" if form == TASKS else ".parquet" if form in _PARQUET else ".jsonl" for form in FORMS
+    form: "" if form in _FOLDERS else ".parquet" if form in _PARQUET else ".jsonl" for form in FORMS
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """What `prompts` and `harbor` ask for: see `ProblemSet`."""
+
+    split: Part = "any"
+    seed: int = 0
+    backend: BackendName = "auto"
+    device: Device | None = None
 
 
 @dataclass
@@ -44,34 +59,32 @@ class Converted:
 
 
 def convert(
-    source: Path, target: Path, form: str | None = None, replace: bool = False
+    source: Path,
+    target: Path,
+    form: str | None = None,
+    replace: bool = False,
+    options: PromptOptions = PromptOptions(),
 ) -> Converted:
     """Convert `source` to `target`.
 
     Args:
-        source: a file of examples, a table of problems or a folder of task files.
-        target: a file, or for tasks a folder.
+        source: a file of examples, a table of problems, a folder of task files or `generated:COUNT`.
+        target: a file, or for tasks and harbor a folder.
         form: one of FORMS; None is detected from the ending of `target`, and for parquet from `source`.
         replace: overwrite a file that exists.
+        options: for prompts and harbor.
 
     Raises:
         UsageError: nothing to read, an unknown form, an ending that contradicts it, an existing target, or no right to write there.
         MachineError: parquet, and pyarrow is not installed.
     """
-    if not source.exists():
+    generated = str(source).startswith(f"{GENERATED}:") and form in (PROMPTS, HARBOR)
+    if not source.exists() and not generated:
         raise UsageError(
             f"no such file or folder: `{source}`",
             "give examples (.jsonl, .parquet) or a folder of task files",
         )
-    form = form or (
-        TASKS
-        if not target.suffix
-        else RL
-        if target.suffix == ".parquet" and source.is_dir()
-        else "combined"
-        if target.suffix == ".parquet"
-        else OURS
-    )
+    form = form or _form(source, target)
     if form not in FORMS:
         raise UsageError(f"unknown form: `{form}`", f"choose one of {', '.join(FORMS)}")
     if target.suffix != _SUFFIX[form]:
@@ -79,17 +92,18 @@ def convert(
         raise UsageError(f"`{form}` is not written to `{target}`", f"give {ending}")
     done = Converted(form=form)
     try:
-        if target.exists() and target.is_dir() != (form == TASKS):
+        if target.exists() and target.is_dir() != (form in _FOLDERS):
             raise UsageError(
                 f"`{target}` is a {'folder' if target.is_dir() else 'file'}", "choose another place"
             )
-        if target.exists() and not replace and (form != TASKS or any(target.iterdir())):
+        if target.exists() and not replace and (form not in _FOLDERS or any(target.iterdir())):
             raise UsageError(f"`{target}` exists", "choose another place, or use --replace")
-        done.number = (
-            write_tasks(source, target)
-            if form == TASKS
-            else write_file(source, target, form, done.problems)
-        )
+        if form == TASKS:
+            done.number = write_tasks(source, target)
+        elif form == HARBOR:
+            done.number = harbor.write(target, asked(source, options, done.problems))
+        else:
+            done.number = write_file(source, target, form, done.problems, options)
     except OSError as error:
         raise UsageError(
             f"cannot write `{target}`: {error.strerror or error}", "choose another place"
@@ -102,13 +116,41 @@ def convert(
     return done
 
 
-def write_file(source: Path, target: Path, form: str, problems: list[str]) -> int:
+def _form(source: Path, target: Path) -> str:
+    """What the endings say."""
+    if not target.suffix:
+        return TASKS
+    if target.suffix != ".parquet":
+        return OURS
+    return RL if source.is_dir() else "combined"
+
+
+def asked(source: Path, options: PromptOptions, left_out: list[str]) -> Iterator[Problem]:
+    """The tasks of a source with their questions.
+
+    Raises:
+        UsageError: see `ProblemSet`; the source never ends.
+    """
+    known = ProblemSet(
+        str(source), seed=options.seed, backend=options.backend, device=options.device
+    )
+    left_out += known.left_out
+    if known.count(options.split) == ENDLESS:
+        raise UsageError(f"`{source}` never ends", f"write {GENERATED}:COUNT")
+    return known.all(options.split)
+
+
+def write_file(
+    source: Path, target: Path, form: str, problems: list[str], options: PromptOptions
+) -> int:
     """Write `target` to a temporary file and rename it unless it is empty, so that an existing one stays; returns how many."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".dvk_", dir=target.parent) as folder:
         aside = Path(folder) / target.name
         if form == RL:
             number = rl.write(aside, rl_rows(source, problems))
+        elif form == PROMPTS:
+            number = prompt_rows.write(aside, asked(source, options, problems))
         elif form == OURS:
             number = ours.write(aside, formats.any_examples(source, problems))
         else:

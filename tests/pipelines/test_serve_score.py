@@ -18,6 +18,7 @@ import pytest
 from dvk.environments import trl
 from dvk.environments.over_http import HttpScorer
 from dvk.errors import MachineError, UsageError
+from dvk.interop import harbor
 from tests.cli import warm
 from tests.environments.answers import RIGHT, TASK, WRONG
 
@@ -119,3 +120,36 @@ def test_a_lost_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         HttpScorer("http://127.0.0.1:9").score(TASK, RIGHT)
     with pytest.raises(UsageError):
         HttpScorer("127.0.0.1")
+
+
+def test_the_script_in_harbors_boxes_writes_the_reward(server: str, tmp_path: Path) -> None:
+    """With the standard library of any Python: `-I -S` has no other packages."""
+    script = Path(harbor.__file__).with_name("score.py")
+    (tmp_path / "task.py").write_text(TASK)
+
+    def run(answer: str | None, url: str = server) -> tuple[int, str, Any]:
+        if answer is not None:
+            (tmp_path / "answer.py").write_text(answer)
+        words = [tmp_path / "task.py", tmp_path / "answer.py", tmp_path / "logs"]
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", script, *words],
+            capture_output=True,
+            text=True,
+            env={"DVK_SCORE_URL": url, "DVK_JUDGE_TOKEN": TOKEN},
+        )
+        reward = tmp_path / "logs" / "reward.json"
+        found = json.loads(reward.read_text()) if reward.exists() else None
+        reward.unlink(missing_ok=True)
+        return done.returncode, done.stdout + done.stderr, found
+
+    code = RIGHT.partition("```python\n")[2].removesuffix("```\n")
+    ended, said, found = run(None)
+    assert (ended, found["reward"], found["right"]) == (0, -0.2, 0.0)
+    ended, said, found = run(code)
+    assert ended == 0 and "Correct on" in said
+    assert (found["reward"], found["right"], found["term_correctness"]) == (1.0, 1.0, 1.0)
+    assert found["speedup"] > 0
+    ended, said, found = run(code, "")
+    assert (ended, found) == (1, None) and "DVK_SCORE_URL" in said
+    ended, said, found = run(code, f"{server}/nowhere")
+    assert (ended, found) == (1, None) and "404" in said
