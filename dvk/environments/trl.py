@@ -1,10 +1,10 @@
 """TRL: a reward function, and an environment, of GRPOTrainer and RLOOTrainer.
 
-    GRPOTrainer(model, reward_funcs=kernel_reward, train_dataset=rows("generated:500"), eval_dataset={"heldout": rows(…, "heldout")})
+    GRPOTrainer(model, reward_funcs=kernel_reward, train_dataset=…, eval_dataset=…)
     GRPOTrainer(model, environment_factory=KernelEnvironment, train_dataset=…, eval_dataset=…)
 
-Rows have the columns `prompt`, `task` (a path of a task file, or its text) and `split`. Of an `eval_dataset` with names, TRL reports each
-apart.
+Rows have the columns `prompt`, `task` (a path of a task file, or its text) and `split`; `rows` makes them. With training tasks in one
+data set and held-out ones in the other, TRL logs them as `reward` and `eval_reward`.
 """
 
 from __future__ import annotations

@@ -30,10 +30,18 @@ class Endpoint(BaseHTTPRequestHandler):
         choice: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
         named = {"id": "said", "created": 0, "model": asked["model"], "usage": USAGE}
         if not asked.get("stream"):
-            body = {**named, "object": "chat.completion", "choices": [{**choice, "message": message}]}
+            body = {
+                **named,
+                "object": "chat.completion",
+                "choices": [{**choice, "message": message}],
+            }
             self._send("application/json", json.dumps(body))
             return
-        part = {**named, "object": "chat.completion.chunk", "choices": [{**choice, "delta": message}]}
+        part = {
+            **named,
+            "object": "chat.completion.chunk",
+            "choices": [{**choice, "delta": message}],
+        }
         self._send("text/event-stream", f"data: {json.dumps(part)}\n\ndata: [DONE]\n\n")
 
     def _send(self, kind: str, text: str) -> None:

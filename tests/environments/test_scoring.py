@@ -56,7 +56,11 @@ def test_adapters_speak_the_words_of_their_trainers(shared: dvk.Scorer) -> None:
     said = [RIGHT, [{"role": "assistant", "content": WRONG}]]
     assert trl.kernel_reward(said, task=[TASK, TASK], prompt=["a", "b"]) == [1.0, 0.0]
     found = verl.compute_score("dvk", RIGHT, TASK, extra_info={"index": 0})
-    assert found == {"score": 1.0, "right": 1.0, "correctness": 1.0, "format": 0.0}
+    assert isinstance(found, dict) and (found["score"], found["right"]) == (1.0, 1.0)
+    assert found["speedup"] > 0
+    unread = verl.compute_score("dvk", "I cannot.", TASK)
+    assert unread == {"score": -0.2, "right": 0.0, "speedup": 0.0}  # the same keys, or verl fails
+    assert verl.compute_score("dvk", WRONG, TASK, details=False) == 0.0
     assert shared_scorer() is shared
 
 
