@@ -6,6 +6,8 @@ an adapter to another trainer holds.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -145,5 +147,10 @@ def task_file(task: str | Path) -> Path:
         return Path(task)
     path = home() / "scored" / f"task_{content_hash(task)}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(task, encoding="utf-8")
+    if not path.exists():  # whole or not at all: other threads and processes read it
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, encoding="utf-8", delete=False
+        ) as new:
+            new.write(task)
+        os.replace(new.name, path)
     return path

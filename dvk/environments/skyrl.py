@@ -1,9 +1,9 @@
 """SkyRL-Gym: the text environment `dvk`. Needs `pip install 'dvk[skyrl]'`.
 
     import dvk.environments.skyrl            # registers `dvk`, in the program that starts SkyRL's trainer
-    environment.env_class=dvk data.train_data="['train.parquet']" data.val_data="['heldout.parquet']"
+    environment.env_class=dvk data.train_data="['rows_train.parquet']" data.val_data="['rows_heldout.parquet']"
 
-`dvk convert generated:2000 train.parquet --to prompts` writes the rows. `environment.skyrl_gym.dvk.turns` is the number of answers.
+`dvk convert generated:2000 rows_train.parquet --to prompts` writes the rows. `environment.skyrl_gym.dvk.turns` is the number of answers.
 """
 
 from __future__ import annotations

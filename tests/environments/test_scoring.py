@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import dvk
 from dvk import environments
+from dvk.api.scoring import task_file
 from dvk.environments import shared_scorer, trl, verl
 from dvk.environments.episode import Episode
 from dvk.errors import DvkError, UsageError
@@ -95,3 +97,12 @@ def test_rows_for_trl_name_their_split(tmp_path: Path) -> None:
     (row,) = trl.rows(str(tmp_path), "heldout", device="cpu")
     assert row["split"] == "heldout" and row["task"] == TASK and row["prompt"][0]["role"] == "user"
     assert list(trl.rows(str(tmp_path), "train", device="cpu")) == []
+
+
+def test_threads_that_write_one_task_read_it_whole() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(20):
+            text = f"{TASK}# {number}\n" * 50
+            files = threads.map(lambda _, text=text: task_file(text).read_text(), range(8))
+            assert set(files) == {text}
+    assert task_file("a.py") == Path("a.py")
