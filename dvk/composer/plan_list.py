@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 
 from dvk.composer.algorithms import algorithms
 from dvk.composer.codegen.base import codegen
 from dvk.composer.compose import Plan
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.kernel_classes import group_equal_kernels
@@ -94,5 +96,6 @@ def _mixture(space: PlanSpace, default: Plan, rng: random.Random) -> Plan:
 def _options(space: PlanSpace, kernel: Kernel) -> list[list[Schedule]]:
     """Schedules by algorithm; one group where algorithms have no names."""
     if space.backend in WITH_ALGORITHMS and kernel.family in WITH_NAMES:
-        return list(algorithms(kernel, space.backend, space.target).values())
+        with suppress(CannotCompose):  # the C++ back end's products have no names
+            return list(algorithms(kernel, space.backend, space.target).values())
     return [list(codegen(space.backend).schedules(kernel, space.target))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dvk.agents import policy, summary
@@ -12,7 +14,7 @@ from dvk.backbone import Completion
 from dvk.composer import Plan
 from dvk.composer.capture.export import trace
 from dvk.config import AgentsConfig, Config
-from dvk.records import Candidate, Skill, Trace
+from dvk.records import Candidate, Skill, Trace, Turn
 from dvk.search import SearchProblem
 from dvk.search.stratified import plans
 from dvk.tasks import load
@@ -44,6 +46,34 @@ def test_the_question_lists_what_can_be_chosen(subject: TaskContext) -> None:
     named = [name for line in lines[at + 1 : -1] for name in line.split() if name[0] == "k"]
     assert sorted(named) == sorted(k.name for k in space.fused(space.default.recipes).ordered)
     assert lines[-1] == "plan" and all("=" in line for line in lines[at + 1 : -1])
+
+
+def test_an_answer_is_one_of_the_plans_that_would_be_measured(subject: TaskContext) -> None:
+    assert subject.captured is not None
+    asked = get("plan").policy(subject, (), SETTINGS)
+    assert asked.choices[0] == "plan" and len(set(asked.choices)) == len(asked.choices) == 24
+    problem = SearchProblem(subject.task, subject.captured, "cpp", (), Config())
+    measured = [space_of(subject).text(Plan.of(c)) for _, c in plans(problem, 24, seed=0)]
+    assert set(measured[:20]) <= set(asked.choices), "those of the table's seed"
+    known = replace(subject, answers=("plan", "plan +own_matmul"))
+    assert get("plan").policy(known, (), SETTINGS).choices == known.answers
+    tried = Turn(messages=(), completion="plan", finish="stop")
+    again = policy.build_prompt(get("plan"), known, (), [tried], SETTINGS)
+    assert again.choices == ("plan +own_matmul",)
+    both = [tried, tried.model_copy(update={"completion": "plan +own_matmul"})]
+    assert policy.build_prompt(get("plan"), known, (), both, SETTINGS).choices == known.answers
+
+
+def test_a_selection_is_a_set_of_the_skills_offered(subject: TaskContext) -> None:
+    skills = [Skill(name=name, description="d", body="b") for name in ("a", "b", "c")]
+    dialect = get("plan")
+    asked = dialect.selection(subject, skills, SETTINGS)
+    told = [
+        dialect.read_selection(Completion(text=text, finish="stop"), ["a", "b", "c"], SETTINGS)
+        for text in asked.choices
+    ]
+    pairs = [["a", "b"], ["a", "c"], ["b", "c"]]
+    assert told == [[], ["a"], ["b"], ["c"], *pairs]
 
 
 def test_every_measured_plan_can_be_answered(subject: TaskContext) -> None:

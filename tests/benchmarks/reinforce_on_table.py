@@ -120,6 +120,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=16, help="tasks of a step")
     parser.add_argument("--rollouts", type=int, default=16)
+    parser.add_argument("--stages", nargs="+", default=["start", "fit"], help="to go on from")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="settings of dvk train")
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -141,14 +143,14 @@ def main() -> None:
 
     given.out.mkdir(parents=True, exist_ok=True)
     write_table(given.out / "trained.jsonl.gz", parts["trained"])
-    for seed in range(given.seeds):
+    for seed in range(given.first_seed, given.first_seed + given.seeds):
         began, folder = time.perf_counter(), given.out / f"choose-{seed}"
         request = ChooseRequest(
             tables=(given.out / "trained.jsonl.gz",), start=given.start, out=folder, resume=True
         )
         found = choose(request, changed(fitting, {"seed": seed}))
         print(f"seed {seed}: fitted in {time.perf_counter() - began:.0f} s", flush=True)
-        for stage in ("start", "fit"):
+        for stage in given.stages:
             start = found[stage]["checkpoint"]
             report(f"{stage}, seed {seed}", start)
             began, out = time.perf_counter(), given.out / f"{stage}-{seed}"

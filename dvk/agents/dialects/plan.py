@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 from dvk.agents import notes
@@ -41,6 +42,8 @@ from dvk.records.skill_block import BlockError, parse_block
 
 CHOICES = 24
 """Plans to choose from: as many as `dvk measure` times for a task."""
+MOST_SELECTED = 2
+"""Skills of one selection: of twenty there are 210 sets of two or fewer, and 1,140 of three."""
 SPACES = 256
 """Tasks whose plans are kept: more than a table that is trained on has at a time, a megabyte each."""
 MOST_KERNELS = 24
@@ -58,6 +61,16 @@ class PlanDialect(CompactDialect):
         given = [self.note(skill).text() for skill in skills]
         asked = ask(listing(subject), *choices(space_of(subject)), *given, PLAN)
         return asked.model_copy(update={"choices": subject.answers or answers(subject)})
+
+    def selection(
+        self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
+    ) -> Conversation:
+        """As nano's; the answer is none, one or two of the skills, as many as may be chosen."""
+        asked, names = super().selection(subject, skills, settings), [s.name for s in skills]
+        most = min(MOST_SELECTED, settings.num_chosen)
+        sets = (some for count in range(most + 1) for some in combinations(names, count))
+        choices = (self.write_selection(names, dict.fromkeys(some, ""), "") for some in sets)
+        return asked.model_copy(update={"choices": tuple(choices)})
 
     def note(self, skill: Skill) -> notes.Note:
         """The condition and the change, in the words of plans; the prose of a skill without."""

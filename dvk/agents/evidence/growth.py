@@ -36,6 +36,8 @@ ALIKE = 0.7
 """Share of common tasks from which a candidate with a change of the same kind is another one's double."""
 MOST_TESTED = 200
 """Candidates that are tested, the surest of the mined half: each makes the bar higher for all."""
+TYPES: tuple[tuple[str, ...], ...] = ((), ("float32",), ("float16", "bfloat16"))
+"""Types by which a recipe is tested, besides all together: libraries' products of 16 bits are as fast as products get, others are not."""
 TABLE = "table"
 
 
@@ -103,10 +105,15 @@ def grow(
 
 
 def each_recipe(rows: Sequence[MeasuredTask]) -> list[SkillBlock]:
-    """Each recipe that may lose, wherever it applies: known before anything is measured, so every task is a test of it."""
+    """Each recipe that may lose, wherever it applies and by type: known before anything is measured, so every task is a test of it."""
     applies = {r for row in rows if row.facts for r in row.facts.words.get("applies", ())}
-    here = Condition((Term("backend", "=", (rows[0].backend,)),)) if rows else Condition(())
-    return [SkillBlock(here, Change(added=(r,))) for r in MEASURED if r in applies]
+    here = Term("backend", "=", (rows[0].backend,)) if rows else None
+    return [
+        SkillBlock(Condition((here, *(Term("dtype", "=", types) for _ in types[:1]))), Change((r,)))
+        for r in MEASURED
+        for types in TYPES
+        if r in applies and here is not None
+    ]
 
 
 def _p(gain: SkillGain | None, sign: int) -> float:
