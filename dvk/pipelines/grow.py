@@ -7,7 +7,7 @@ worth   table → each skill's gain; how well evidence, and the order of the lib
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,10 @@ def grow(path: Path, library: Path | None, least: int, *, dry: bool = False) -> 
                     "retired": {event.skill: event.data["why"] for event in retired},
                     "skills": [_said(skill) for skill in new],
                     "evidence": [
-                        {"name": skill.name, **skill.evidence[-1]} for skill in (*changed, *new)
+                        {"name": skill.name, **entry}
+                        for skill in {s.name: s for s in (*there, *changed, *new)}.values()
+                        for entry in skill.evidence
+                        if _is_of(entry, rows)
                     ],
                 }
             )
@@ -99,6 +102,12 @@ def _events(there: Sequence[Skill], new: Sequence[Skill], changed: Sequence[Skil
 
 def _is_grown(skill: Skill) -> bool:
     return skill.provenance.get("source") == growth.TABLE
+
+
+def _is_of(entry: Mapping[str, Any], rows: Sequence[MeasuredTask]) -> bool:
+    """Whether an entry of evidence is a table's of this machine and back end."""
+    here = (growth.TABLE, rows[0].plans[0].verdict.machine, rows[0].backend)
+    return tuple(entry.get(key) for key in ("source", "machine", "backend")) == here
 
 
 def _said(skill: Skill) -> dict[str, Any]:
