@@ -329,12 +329,13 @@ def _column(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
             splits.sort(key=lambda s: s.splits * -(-rows // s.xblock) < 3 * gpu.sms // 2)
     if found and rows * length <= SMALL * gpu.gb_per_s / DEFAULT.gpu.gb_per_s:
         return [*found[:4], *splits[:3], *loops[:4]]
-    if rows < 64 * gpu.sms and length >= 1024 and splits:
-        return [*splits[:4], *loops[:3], *found[:2], *splits[4:]]
-    # One pass streams best in small tiles; several passes over the same data are better kept in registers.
     single = kernel.num_stages == 2 and all(
         kernel.is_row_value(kernel.instrs[s.value]) for s in kernel.stores
     )
+    # Loops in tiles of 32 columns and 4 warps fill half of the device's warps from 256 columns a multiprocessor on.
+    if rows < (256 if single else 64) * gpu.sms and length >= 1024 and splits:
+        return [*splits[:4], *loops[:3], *found[:2], *splits[4:]]
+    # One pass streams best in small tiles; several passes over the same data are better kept in registers.
     return (
         [*loops[:4], *found[:4], *splits[:2], *loops[4:]]
         if single
