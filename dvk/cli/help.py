@@ -132,6 +132,7 @@ EXAMPLES = {
     "dvk convert": (
         "dvk convert problems.parquet my_tasks",
         "dvk convert examples.jsonl table.parquet --to combined",
+        "dvk convert generated:2000 tasks.parquet --to prompts --split train",
     ),
     "dvk serve": ("dvk serve --port 8000",),
     "dvk mcp": ("dvk mcp",),

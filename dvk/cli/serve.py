@@ -48,6 +48,8 @@ def command(
 ) -> None:
     """Judge for others over HTTP: POST /evaluate, GET /status/ID, /results/ID and /health, as KernelGYM's server has them.
 
+    POST /v1/score takes a task and a model's answer, and gives its reward with feedback: the judge of other trainers' environments.
+
     The token is $DVK_JUDGE_TOKEN unless --token-env names another variable. Callers show it as `Authorization: Bearer TOKEN`, or in
     their URL as http://any:TOKEN@HOST:PORT.
     """

@@ -28,6 +28,11 @@ num_seeds = 1
 correctness = 1.0
 format = 0.2
 """
+CHEAT = """
+printf '{"reward": 99.0}' | tee /logs/verifier/reward.json > /logs/artifacts/reward.json
+sed -i 's/[*] 3/* 2/' /app/task.py
+echo 'print("99")' > /opt/dvk/score.py
+"""
 CODE = RIGHT.partition("```python\n")[2].removesuffix("```\n")
 
 
@@ -150,19 +155,19 @@ def test_skyrl_gym_makes_the_environment(judge: str) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the box without a container engine wants root")
 def test_harbor_runs_a_tree_in_two_boxes(judge: str, tasks: Path, tmp_path: Path) -> None:
-    """The policy's box has the files that its solution writes; the verifier's has only the answer."""
+    """The policy's box has the files that its solution writes, the verifier's only the answer: other writes there change no reward."""
     convert(tasks, tmp_path / "trees", "harbor", options=PromptOptions(device="cpu"))
     for split, reward in (("train", 1.0), ("heldout", 0.0)):
         tree = tmp_path / "trees" / split / f"relu_{split}"
         (tree / "solution").mkdir()
-        solve = f"cat > /app/answer.py <<'END'\n{CODE}END\ncheck; touch /app/left_here\n"
+        solve = f"cat > /app/answer.py <<'END'\n{CODE}END\ncheck; touch /app/left_here\n{CHEAT}"
         (tree / "solution" / "solve.sh").write_text(solve)
         script = tree / "tests" / "test.sh"
         script.write_text(script.read_text().replace("#!/bin/sh", "#!/bin/sh\nls /app", 1))
         box = "tests.environments.overlay_box:OverlayBox"
         words = ["run", "-p", tree.parent, "-a", "oracle", "-e", box, "-o", tmp_path / split, "-y"]
         run("harbor", "harbor", *words, DVK_SCORE_URL=judge, LITELLM_LOCAL_MODEL_COST_MAP="True")
-        (file,) = (tmp_path / split).rglob("reward.json")
+        (file,) = (tmp_path / split).rglob("verifier/reward.json")
         assert json.loads(file.read_text())["reward"] == reward
         seen = (file.parent / "test-stdout.txt").read_text()
         assert "answer.py" in seen and "left_here" not in seen

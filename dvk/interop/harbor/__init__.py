@@ -1,4 +1,4 @@
-"""Harbor's task trees, which TRL, verifiers and SkyRL read, too: a folder a task, below `train` and `heldout`.
+"""Harbor's task trees, which TRL's HarborSpec reads, too: a folder a task, below `train` and `heldout`.
 
     NAME/instruction.md            the question
     NAME/task.toml                 limits; the split is in its metadata and keywords
