@@ -4,10 +4,9 @@ Sandbox target, isolated if the code is a model's. It holds no secrets: no expec
 are either checked from outside (outputs, clock stamps) or can only count against the candidate (errors). The reference and other baselines
 run in the same program, so that both sides of a comparison have the same overhead.
 
-Orders (JSON frames): build, weights, inputs, prepare, call, tensors, board, export, rounds. Inside
-`rounds` single bytes: p prepare, and release what was returned last (h: hold it until the next h; g: garbage, too) → r
-ready; the call begins when its number stands in the control page (the runner spins for it, a few µs) →
-d done (or e and a frame: it raised); c copy to the board (b: what is held) → k copied; x leave.
+Orders (JSON frames): build, weights, inputs, prepare, call, tensors, board, export, rounds. Inside `rounds` single bytes: p prepare, and
+release what was returned last (h: hold it until the next h; g: garbage, too) → r ready; the call begins when its number stands in the
+control page (the runner spins for it) → d done (or e and a frame: it raised); c copy to the board (b: what is held) → k copied; x leave.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ from dvk.tasks.state import reseed
 from dvk.tasks.trees import named_tensors
 
 WAKING = 2
-"""Calls before a timed one on a GPU, on the last one's inputs: if the host takes as long as the kernels, a call whose code has left the
-processor's caches is not representative."""
+"""Calls before a timed one on a GPU, on the last one's inputs, so that their code is in the processor's caches."""
 
 _now = time.perf_counter_ns
 _synchronise = torch.cuda.synchronize
@@ -305,6 +303,7 @@ class Runner:
         self.leaves, self.earlier = [], []
         held, restore = self._held(), restoring(self.written if sync else [])
         begin(self.call)
+        first = torch.zeros(1, device="cuda") if sync else None
         with torch.no_grad(), _without_gc():
             number, spare, outputs = control[GO], process_memory.HeapReserve(), Outputs()
             link.ring(b"r")
@@ -331,6 +330,10 @@ class Runner:
                     link.ring(b"r")
                     while control[GO] < number:
                         pass
+                    if first is not None:
+                        # The GPU's switch to this process takes longer than most calls. Other work here is charged: see `overhead`.
+                        first.zero_()
+                        _synchronise()
                     self._timed_call(last, held, sync)
                     outputs.add(last.leaves)
                     told = told_of(last.leaves, last.text, () if sync else self.written)
