@@ -147,6 +147,21 @@ def test_triton_kernels_take_sizes(forward: str, spec: str) -> None:
     assert json.loads(done.stdout) == []
 
 
+def test_a_dynamic_row_stays_in_registers_where_it_fits() -> None:
+    """One kernel for each power of two that the length needs; beyond the registers it is walked."""
+    made = SizedModel(
+        "return torch.softmax(x, -1)", "x=float32[64, seq:16..200000]", backend="triton"
+    )
+    text = made.candidate.source
+    assert "tl.arange(0, whole0)" in text and "1 << (n_seq - 1).bit_length())" in text
+    kept, walked = (
+        re.findall(rf"^def (k[\d_]+)\(.*{end}\):$", text, re.M) for end in ("constexpr", "n_seq")
+    )
+    assert kept and walked
+    launchers = re.findall(r"^run_(k\d+) = dvk_sized_launcher\(\1, \d+, 1\)$", text, re.M)
+    assert sorted(launchers) == sorted(kept)
+
+
 @pytest.fixture(scope="module")
 def norm() -> SizedModel:
     return SizedModel(

@@ -59,6 +59,8 @@ class CapturedGraph(BaseModel):
     """What forward reads of the modules, modes included: path → attribute → value as text (`runtime.facts`)."""
     asked: tuple[str, ...] = ()
     """Functions of torch (`observe.MODES`) whose answer, False, the graph may depend on."""
+    autocast: tuple[str, ...] = ()
+    """Types with which a call under torch.autocast computes the same."""
     modes: dict[str, bool] = {}
     """Modes that the graph may depend on, by the path of the module whose mode forward reads (`reads`)."""
     depending: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ def trace_module(
 
 def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     """Capture the graph of a call; places named by the recording are left to PyTorch."""
-    from dvk.composer.capture import layouts, modes
+    from dvk.composer.capture import autocast, layouts, modes
     from dvk.composer.capture import partial as capture_partial
     from dvk.composer.capture.eager_calls import CallRecording, Tracing
     from dvk.composer.capture.inline import inline
@@ -179,6 +179,8 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     for path, mode in mode_of.items():
         facts.setdefault(path, {})["training"] = repr(mode)
     inline(program)
+    kinds = {t.device.type for t in tensors}
+    same = autocast.without_effect(program, *kinds) if len(kinds) == 1 and not places else ()
     with tracing.known():
         seen = observe(program, tensors)
     if (mistaken := layouts.mistaken(program, seen)) is not None:
@@ -198,6 +200,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
         by_name=call.by_name,
         facts=facts,
         asked=tuple(sorted(answered)),
+        autocast=same,
         modes=mode_of,
         depending=modes.depending(model, mode_of),
         blocks=encoder.blocks,

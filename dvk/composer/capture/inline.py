@@ -104,7 +104,7 @@ class _Inliner:
 
     def _cast(self, node: Any, mapped: Callable[[Any], Any], casting: list[tuple[Any, ...]]) -> Any:
         """Copy an operator with the casts that autocast applies to its operands."""
-        found = _casts(node, casting)
+        found = casts(node, casting)
         operands: dict[Any, Any] = {}
 
         def cast(operand: Any) -> Any:
@@ -158,7 +158,7 @@ class _Noted(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _casts(node: Any, casting: list[tuple[Any, ...]]) -> dict[Any, torch.dtype]:
+def casts(node: Any, casting: list[tuple[Any, ...]]) -> dict[Any, torch.dtype]:
     """Operands of an operator that autocast casts, with the target types.
 
     Raises:

@@ -16,7 +16,7 @@ def conditions(task: Task, fused: Sequence[Fused], held: Held) -> str:
     lines = [
         *([wants] if any(one.backward is None for one in fused) else []),
         *(f"not torch.{name}()" for name in asked),
-        f"not torch.is_autocast_enabled({task.device!r})",
+        _autocast(task, fused),
         "dvk_plain()",
     ]
     if held:
@@ -28,6 +28,21 @@ def conditions(task: Task, fused: Sequence[Fused], held: Held) -> str:
     if positions := frozen(fused, held):
         lines.append(f"not dvk_thawed(self._dvk_weights, {positions!r})")
     return "\nand ".join(lines)
+
+
+def _autocast(task: Task, fused: Sequence[Fused]) -> str:
+    """The condition that autocast is off, or changes nothing."""
+    off = f"not torch.is_autocast_enabled({task.device!r})"
+    if not (same := unchanged_types(fused)):
+        return off
+    types = ", ".join(f"torch.{name}" for name in same)
+    return f"({off} or torch.get_autocast_dtype({task.device!r}) in ({types},))"
+
+
+def unchanged_types(fused: Sequence[Fused]) -> list[str]:
+    """Types of autocast that change nothing in any program."""
+    first, *rest = (set(one.captured.autocast) for one in fused)
+    return sorted(first.intersection(*rest))
 
 
 def frozen(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:

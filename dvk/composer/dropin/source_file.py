@@ -2,8 +2,8 @@
 
 The result needs torch alone (and Triton, or a C++ compiler at first use). It falls back to the original forward for every call without a
 program: other shapes, dtypes, devices or layouts, another value or mode of what forward read of the modules (`capture.reads`), hooks on
-submodules, replaced submodules, autocast, and whenever gradients are wanted. Such calls are counted, and reported once for each
-kind of reason (`runtime.reasons`).
+submodules, replaced submodules, autocast that casts operands, and whenever gradients are wanted. Such calls are counted, and reported
+once for each kind of reason (`runtime.reasons`).
 
 A drop-in may hold several programs, each for different inputs. They share bound weights.
 
@@ -143,6 +143,8 @@ def _last(task: Task, fused: Sequence[Fused], held: Held, whom: str, load: Seque
     lines = [*facts(task, fused, held), *([] if SAYS_WHY.search(task.source) else [WHY])]
     if all(one.backward is not None for one in fused):
         lines += ["_dvk_trains = True", f"_dvk_frozen = {sharing.frozen(fused, held)!r}"]
+    if same := sharing.unchanged_types(fused):
+        lines.append(f"_dvk_autocast = ({', '.join(f'torch.{name}' for name in same)},)")
     original = f", {OWNER}" if task.kind == "module" else ""
     names = [operators.names(task, number) for number in range(len(fused))]
     conditions = ["\nand ".join(_arguments(task, one, traced=True)[0]) for one in fused]

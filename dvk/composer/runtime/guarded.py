@@ -31,6 +31,7 @@ class dvk_guarded(dvk_prepared):
     # For each program: its parameters, what it was made for, as (shape, strides, dtype) or a value, and what unpacks nested arguments.
     _dvk_inputs: tuple = ()
     _dvk_device = "cpu"
+    _dvk_autocast: tuple = ()  # types of autocast that change nothing
     _dvk_asked: tuple[
         str, ...
     ] = ()  # functions of torch whose answer, False, the programs depend on

@@ -163,8 +163,9 @@ def dvk_reasons(module: Any, args: tuple, kwargs: dict) -> Iterator[Reason]:
     for name in module._dvk_asked:
         if getattr(torch, name)():
             yield name, f"forward() depends on torch.{name}(), which was False for the kernels"
-    if torch.is_autocast_enabled(module._dvk_device):
-        yield "autocast", "the call is under autocast"
+    kind = torch.get_autocast_dtype(module._dvk_device)
+    if torch.is_autocast_enabled(module._dvk_device) and kind not in module._dvk_autocast:
+        yield "autocast", f"the call is under autocast to {str(kind)[6:]}, which casts operands"
     if "_dvk_ready" not in module.__dict__ or module._dvk_is_stale():
         module._dvk_again()
     yield from module._dvk_off

@@ -39,6 +39,9 @@ class dvk_step(torch.autograd.Function):
         if torch.is_grad_enabled():
             pulled = pulled or (True,) * len(tangents)
             grads = dvk_again(module, names, pulled, given, sources, versions, tangents, wanted[1:])
+        elif torch.is_autocast_enabled(module._dvk_device):
+            with torch.autocast(module._dvk_device, enabled=False):
+                grads = getattr(module, names[1])(*saved, *tangents)
         else:
             grads = getattr(module, names[1])(*saved, *tangents)
         if all(wanted[1:]):
@@ -69,6 +72,12 @@ def dvk_stepped(call: tuple, sources: tuple) -> tuple:
         call: the module; names of its programs and of the original; which results have gradients, None if all have; the arguments.
         sources: the tensors that gradients are computed of.
     """
+    device = call[0]._dvk_device
+    if torch.is_autocast_enabled(
+        device
+    ):  # it changes nothing in the original, but may cast parts of it
+        with torch.autocast(device, enabled=False):
+            return dvk_stepped(call, sources)
     if torch.is_grad_enabled():
         for one in sources:
             if one.requires_grad:

@@ -1,0 +1,102 @@
+"""How many kernels and calls a training step is made of, and that fewer of them compute the same."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from dvk.composer.capture.chunked_loss import rows_of_chunk
+from tests.composer.programs import differences
+from tests.composer.training_steps import TrainingDropIn, errors
+
+HEAD = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        return {text}
+"""
+CASES = {
+    # init, text, shape of x, kernels ahead and back
+    "group norm": ("self.n = nn.GroupNorm(4, 8)", "F.silu(self.n(x))", (2, 8, 6, 5), (1, 4)),
+    "group norm of a sequence": (
+        "self.n = nn.GroupNorm(3, 12)",
+        "self.n(x) + x",
+        (5, 12, 7),
+        (1, 4),
+    ),
+    "batch norm": ("self.n = nn.BatchNorm2d(6)", "F.relu(self.n(x))", (4, 6, 5, 5), (1, 1)),
+    "two biases": (
+        "self.a, self.b = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(3, 1))",
+        "(x.exp() * self.a + self.b).tanh()",
+        (7, 3, 4),
+        (1, 2),
+    ),
+    "layer norm": ("self.n = nn.LayerNorm(24)", "F.gelu(self.n(x))", (150, 24), (1, 2)),
+}
+
+
+def made(name: str, backend: str = "cpp") -> TrainingDropIn:
+    torch.manual_seed(0)
+    init, text, shape, _ = CASES[name]
+    return TrainingDropIn(
+        HEAD.format(init=init, text=text), torch.randn(shape) + 0.5, backend=backend
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_few_kernels_with_exact_gradients(name: str) -> None:
+    block = made(name)
+    source = block.candidate.source
+    ahead, back = (
+        len(
+            set(
+                re.findall(
+                    r"_dvk_k(\d+)\(", source.partition(f"def {part}(")[2].partition("    def ")[0]
+                )
+            )
+        )
+        for part in ("_dvk_run", "_dvk_back")
+    )
+    assert (ahead, back) == CASES[name][3]
+    assert ".contiguous()" not in source.partition("dvk_fused = ")[0]
+    found = errors(block)
+    assert all(new <= 4 * eager + 1e-6 for eager, new in found.values()), found
+
+
+def test_running_statistics_are_written_in_place() -> None:
+    block = made("batch norm")
+    program = block.candidate.source.partition("dvk_fused = ")[0]
+    assert "_foreach_lerp_" in program and "_foreach_add_" in program and "clone" not in program
+    for model in (block.new, block.model):
+        for number in range(3):
+            model(block.args[0] * (1 + number)).sum().backward()
+    new, old = (list(m.state_dict().values()) for m in (block.new, block.model))
+    assert differences(new, old) == []
+    assert int(block.new.n.num_batches_tracked) == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "classes", "sms", "chunk"),
+    [
+        (4096, 2048, 32000, 132, 1024),  # 8 × 16 tiles: one wave
+        (4096, 2048, 32000, None, 512),  # a CPU has no waves
+        (2048, 2048, 32000, 132, 512),  # a quarter of the rows
+        (16384, 2048, 32000, 16, 512),
+        (65536, 256, 32000, 132, 8448),
+        (300, 64, 32000, 132, 512),
+    ],
+)
+def test_chunks_of_logits_fill_a_wave(
+    rows: int, width: int, classes: int, sms: int | None, chunk: int
+) -> None:
+    assert rows_of_chunk(rows, width, 4 * classes, sms) == chunk
