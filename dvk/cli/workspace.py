@@ -89,12 +89,12 @@ def command(
         resume=resume,
         argv=tuple(sys.argv),
     )
-    found = open_workspace(request, configuration.load(config, settings or []))
+    made = open_workspace(request, configuration.load(config, settings or []))
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(made))
         return
-    print(f"workspace: {found['folder']}  (let the agent work there; it reads SKILL.md first)")
-    print(f"judge:     {found['judge']}  (task {found['task_hash']})")
+    print(f"workspace: {made['folder']}  (let the agent work there; it reads SKILL.md first)")
+    print(f"judge:     {made['judge']}  (task {made['task_hash']})")
     print(f"then:      dvk workspace collect {folder}")
 
 
@@ -128,17 +128,17 @@ def _judge(
 ) -> None:
     from dvk.pipelines.workspace.asking import ask
 
-    found = ask(folder, file, idea, tier, profile=profile, tell=_tell)
-    print(json.dumps(found) if as_json else "\n".join(lines(found)))
-    if found["status"] != "ok":
+    trial = ask(folder, file, idea, tier, profile=profile, tell=_tell)
+    print(json.dumps(trial) if as_json else "\n".join(lines(trial)))
+    if trial["status"] != "ok":
         raise typer.Exit(1)
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(trial: dict[str, Any]) -> list[str]:
     """Print a trial for the agent."""
-    again = " (judged before)" if found["cached"] else ""
-    told = [f"trial {found['trial']}: {found['status']}{again}", str(found["found"])]
-    return told + ([f"best so far: {found['best']} (best.py)"] if found["best"] else [])
+    again = " (judged before)" if trial["cached"] else ""
+    answer = [f"trial {trial['trial']}: {trial['status']}{again}", str(trial["found"])]
+    return answer + ([f"best so far: {trial['best']} (best.py)"] if trial["best"] else [])
 
 
 def _tell(line: str) -> None:
@@ -194,25 +194,27 @@ def outcome(summary: dict[str, Any]) -> list[str]:
     """Print what the trials came to, and what there is to learn from them."""
     from dvk.speedups import interval, over_baseline
 
-    told = [f"{summary['status']}: {summary['reason']}"]
+    printed = [f"{summary['status']}: {summary['reason']}"]
     if summary["status"] == "faster":
         whom = {"eager": "faster than eager", "compile": "over torch.compile"}
-        told = [
+        printed = [
             f"{over_baseline(speedup, whom[name])}: {summary['title']}"
             for name, row in summary["baselines"].items()
             if row and (speedup := interval(row))
         ]
-        told.append(f"drop-in:  {summary['best']}  ({summary['use']})")
-    told += [f"note: {text}" for text in (summary["noise"], summary["hint"]) if text]
-    told += [f"warning: {text}" for text in summary["warnings"]]
+        printed.append(f"drop-in:  {summary['best']}  ({summary['use']})")
+    printed += [f"note: {text}" for text in (summary["noise"], summary["hint"]) if text]
+    printed += [f"warning: {text}" for text in summary["warnings"]]
     if summary["unproven"]:
-        told.append(f"the best trial is kept as {summary['unproven']}: its speedup is unproven")
-    told.append(f"report:   {summary['run']}/report.html  ({summary['num_candidates']} candidates)")
+        printed.append(f"the best trial is kept as {summary['unproven']}: its speedup is unproven")
+    printed.append(
+        f"report:   {summary['run']}/report.html  ({summary['num_candidates']} candidates)"
+    )
     if summary["examples"]:
-        told.append(f"examples: {summary['examples']}  (for dvk sft --data)")
+        printed.append(f"examples: {summary['examples']}  (for dvk sft --data)")
     if summary["proposed_skills"]:
         names = ", ".join(summary["proposed_skills"])
-        told.append(f"skills:   {summary['run']}/skills: {names}  (for dvk skills add)")
+        printed.append(f"skills:   {summary['run']}/skills: {names}  (for dvk skills add)")
     elif summary["backbone"]:
-        told.append(f"skills:   none: {summary['no_skills']}")
-    return told
+        printed.append(f"skills:   none: {summary['no_skills']}")
+    return printed

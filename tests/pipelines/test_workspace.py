@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from dvk.pipelines.workspace import asking, copies
 from dvk.pipelines.workspace.places import place_of
 from dvk.records import Episode
 from dvk.skills import markdown
+from tests.cli import warm
 from tests.pipelines import scripted_agent, workspaces
 from tests.pipelines.workspaces import RIGHT, answer, dvk
 
@@ -69,18 +70,10 @@ def test_a_scripted_agent_works_with_the_folder_alone_and_its_trials_are_collect
     }
     line = {"answer": "", "tool_calls": [{"id": "1", "type": "function", "function": call}]}
     script.write_text(json.dumps(line) + "\n")
-    done = dvk(
-        "collect",
-        folder,
-        "--json",
-        "--out",
-        tmp_path / "run",
-        "--backbone",
-        f"scripted:{script}",
-        cwd=tmp_path,
-    )
-    summary = json.loads(done.stdout)
     run = tmp_path / "run"
+    words = ("collect", folder, "--json", "--out", run, "--backbone", f"scripted:{script}")
+    killed_once_begun(words, run)
+    summary = json.loads(dvk(*words, "--resume", cwd=tmp_path).stdout)
     assert summary["status"] == "faster" and summary["speedup_lo"] > 2
     assert (run / "best.py").read_text() in (
         scripted_agent.FUSED,
@@ -96,18 +89,18 @@ def test_a_scripted_agent_works_with_the_folder_alone_and_its_trials_are_collect
     assert proven.read(run).verdict.faster
     check_examples(run, tmp_path)
 
-    again = dvk(
-        "collect",
-        folder,
-        "--json",
-        "--out",
-        run,
-        "--resume",
-        "--backbone",
-        f"scripted:{script}",
-        cwd=tmp_path,
-    )
+    again = dvk(*words, "--resume", cwd=tmp_path)
     assert json.loads(again.stdout) == summary, "a finished run is answered from its folder"
+
+
+def killed_once_begun(words: Sequence[object], run: Path) -> None:
+    """A collecting process is killed when it has the trials."""
+    command = [sys.executable, "-m", "dvk", "workspace", *map(str, words)]
+    began = subprocess.Popen(command, cwd=warm.ROOT, stderr=subprocess.DEVNULL)
+    turns = run / "turns.jsonl"
+    wait_for(lambda: turns.is_file() and turns.read_bytes().count(b"\n") == 5)
+    began.kill()
+    began.wait()
 
 
 def agent_in(folder: Path) -> dict[str, Any]:
@@ -225,6 +218,7 @@ def test_bad_input_is_one_error(tmp_path: Path) -> None:
         (("model.py", "link"), "is a link"),
         (("model.py", "new", "--device", "tpu"), "unknown device"),
         (("model.py", "new", "--baseline", "fast"), "unknown baseline"),
+        (("model.py", "new", "--device", "cpu", "--backend", "triton"), "checked and not timed"),
         (("model.py", "new", "--set", "remote.judge=kernelgym:http://x"), "judged on this machine"),
         (("none.py", "new"), "no such file"),
         (("check", "full", "model.py"), "no workspace"),

@@ -199,10 +199,12 @@ def test_collecting_believes_neither_the_folder_nor_a_forged_log(
     # Beyond the folder: a program of the same user may write to the judge's files.
     honest = next(t for t in place.turns if t.verdict and t.verdict.timing and t.candidate)
     row = honest.model_dump(mode="json")
-    row["candidate"]["source"] = IDENTITY
+    row["candidate"] |= {"source": IDENTITY, "line": "eager", "proposer": "composer"}
     row["verdict"]["timing"]["speedup"] = {"value": 1e4, "lo": 9e3, "hi": 1.1e4}
     with (place.path / TURNS).open("a") as log:
-        log.write(Turn.model_validate(row).model_dump_json() + "\n")
+        for tier in ("search", "claim"):
+            row["verdict"]["tier"] = tier
+            log.write(Turn.model_validate(row).model_dump_json() + "\n")
     done = dvk("collect", "agent", "--json", "--out", tmp_path / "run", cwd=root)
     summary = json.loads(done.stdout)
     assert summary["status"] == "faster" and summary["speedup"] < 1e3

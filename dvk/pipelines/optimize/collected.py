@@ -32,7 +32,7 @@ from dvk.pipelines.optimize import clock, summary
 from dvk.pipelines.optimize.confirming import TURNS
 from dvk.pipelines.optimize.ending import finish
 from dvk.pipelines.optimize.session import SearchSession
-from dvk.records import BackendName, Skill, Status, Task, Trace, Turn
+from dvk.records import BackendName, Candidate, Skill, Status, Task, Trace, Turn
 from dvk.runs import RunFolder
 from dvk.skills import markdown
 
@@ -77,6 +77,7 @@ def collect(
         UsageError: there are no trials.
         DvkError: the user can fix it.
     """
+    trials = [_plain(turn) for turn in trials if not _claimed(turn)]  # claims are made here alone
     if not trials:
         raise UsageError("no trials to collect", "let the agent call ./check and ./bench first")
     backends.add(request.backend)
@@ -105,9 +106,9 @@ def collect(
         given = tuple(skills)[: config.agents.num_chosen]
         spoken = conversation(subject, trials, given, config)
         proposed, why = _proposed(session, subject, spoken, given)
-        found = write_data(run, subject, spoken, given, proposed)
+        data = write_data(run, subject, spoken, given, proposed)
         groups: list[str] = summary.groups(subject, winner)
-        more = {**found, "no_skills": why}
+        more = {**data, "no_skills": why}
         return finish([session], [winner], [groups], STRATEGY, request.backbone, None, more)
 
 
@@ -122,11 +123,8 @@ def _session(
     """A search whose proposals were the trials, before its confirmation."""
     began = time.monotonic()
     known = [Turn.model_validate(row) for row in run.read(TURNS)]
-    # A killed run has the first trials of the log, and then claims.
-    missing = (
-        trials[sum(not _claimed(turn) for turn in known) :] if len(known) < len(trials) else ()
-    )
-    for turn in missing:
+    # A killed run has the first trials of the log, and perhaps claims.
+    for turn in trials[sum(not _claimed(turn) for turn in known) :]:
         run.append(TURNS, turn)
         known.append(turn)
     session = SearchSession(
@@ -148,6 +146,16 @@ def _session(
         len(session.baselines),
     )
     return session
+
+
+def _plain(turn: Turn) -> Turn:
+    """The trial with an agent's text for a candidate, and nothing that the judge or the composer trusts."""
+    assert turn.candidate is not None, "a trial has a candidate"
+    given = turn.candidate
+    candidate = Candidate(
+        source=given.source, backend=given.backend, proposer=STRATEGY, title=given.title
+    )
+    return turn.model_copy(update={"candidate": candidate})
 
 
 def _claimed(turn: Turn) -> bool:
@@ -263,8 +271,8 @@ def _proposed(
     if answer.finish == "error":
         return (), f"the model failed: {answer.error}"
     origin = {"source": "workspace", "task": subject.task.id}
-    found = summary_agent.read(dialect, subject, answer, trace, agents, origin)
-    session.proposed = found.skills
-    if found.skills:
-        return found.skills, None
-    return (), found.malformed or "the model found nothing worth keeping"
+    proposals = summary_agent.read(dialect, subject, answer, trace, agents, origin)
+    session.proposed = proposals.skills
+    if proposals.skills:
+        return proposals.skills, None
+    return (), proposals.malformed or "the model found nothing worth keeping"

@@ -142,11 +142,11 @@ class WorkspaceJudge:
             contract=default_contract(self.task.device),
             profile=profile,
         )
-        found = self._judged(connection, candidate, spec)
-        if isinstance(found, Verdict):
-            send(connection, self._kept(candidate, found))
-        elif found is not None:
-            send(connection, {"error": f"{type(found).__name__}: {found}"})
+        result = self._judged(connection, candidate, spec)
+        if isinstance(result, Verdict):
+            send(connection, self._kept(candidate, result))
+        elif result is not None:
+            send(connection, {"error": f"{type(result).__name__}: {result}"})
 
     def _judged(
         self, connection: socket.socket, candidate: Candidate, spec: JudgeSpec
@@ -186,11 +186,11 @@ class WorkspaceJudge:
             self.run.append(TURNS, turn)
             self.turns.append(turn)
             turns = list(self.turns)
-        said = feedback.describe(verdict, feedback.FEEDBACK_TOKENS, earlier)
+        findings = feedback.describe(verdict, feedback.FEEDBACK_TOKENS, earlier)
         best = trials.best(turns)
         return {
             **trials.row(len(turns), turn),
-            "found": said,
+            "found": findings,
             "best": trials.line(*best) if best else None,
             "best_source": best[1].candidate.source if best and best[1].candidate else None,
             "log": trials.log(turns),

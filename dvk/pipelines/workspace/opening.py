@@ -147,15 +147,20 @@ def _opened(
         "device": device,
         "limits": config.limits,
     }
-    found = tasks.load(request.spec, **how)
+    original = tasks.load(request.spec, **how)
     shutil.rmtree(place, ignore_errors=True)  # of an opening that was killed: it has no trials
     place.mkdir(parents=True)
     place.chmod(0o700)
     try:
         with RunFolder.open(
-            place, command=COMMAND, name=found.name, argv=request.argv, config=config, resume=True
+            place,
+            command=COMMAND,
+            name=original.name,
+            argv=request.argv,
+            config=config,
+            resume=True,
         ) as run:
-            subject = _subject(_copied(run, found, how), config, backend)
+            subject = _subject(_copied(run, original, how), config, backend)
             with Library.open(request.library) as library:
                 skills = selection.candidates(subject, library, config.agents)[:NUM_SKILLS]
             run.write_text(TASK, subject.task.model_dump_json() + "\n")

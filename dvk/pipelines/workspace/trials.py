@@ -36,6 +36,7 @@ def row(number: int, turn: Turn) -> dict[str, Any]:
         "speedup_lo": timing.speedup.lo if timing and timing.speedup.known else None,
         "speedup_hi": timing.speedup.hi if timing and timing.speedup.known else None,
         "error": complaint(verdict)[:ERROR] if verdict.error else None,
+        "untimed_reason": verdict.untimed_reason,
         "cached": verdict.cached,
     }
 
