@@ -14,7 +14,7 @@ class Cpp(Backend):
     title = "C++"
     devices = ("cpu",)
     install = "install g++ (apt-get install g++), or set CXX to a C++ compiler"
-    codegen = "dvk.composer.codegen.cpp.codegen:Cpp"
+    codegen = "dvk.composer.codegen.cpp.codegen:CppCodegen"
 
     def available(self) -> str | None:
         compiler = machine.cxx()[0]

@@ -24,7 +24,7 @@ class Cuda(Backend):
         "for load_inline, install the CUDA toolkit (nvcc on PATH or CUDA_HOME set), g++ and ninja as well"
     )
     has_launch_plan = True
-    codegen = "dvk.composer.codegen.cuda.codegen:Cuda"
+    codegen = "dvk.composer.codegen.cuda.codegen:CudaCodegen"
 
     def available(self) -> str | None:
         if not machine.gpu_names():

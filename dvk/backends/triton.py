@@ -22,7 +22,7 @@ class Triton(Backend):
     devices = ("cuda", "cpu")
     install = "pip install triton (torch's builds for GPUs bring a matching one)"
     has_launch_plan = True
-    codegen = "dvk.composer.codegen.triton.codegen:Triton"
+    codegen = "dvk.composer.codegen.triton.codegen:TritonCodegen"
 
     def available(self) -> str | None:
         return (

@@ -20,7 +20,7 @@ from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.records import BackendName, Task
-from dvk.tasks.dynamic import Dim, is_prime, label
+from dvk.tasks.dynamic import DynamicDim, is_prime, label
 
 MAX_CUTS = 6
 """Cuts of the stretch around one measured point, one inside the other."""
@@ -187,7 +187,7 @@ def _possible(kernel: Kernel, wanted: Schedule, backend: BackendName) -> Schedul
     raise why
 
 
-def boxes(dims: Sequence[Dim], points: Sequence[Point]) -> list[Box]:
+def boxes(dims: Sequence[DynamicDim], points: Sequence[Point]) -> list[Box]:
     """The stretch of sizes that is nearest to each point, on a logarithmic scale; points are a grid.
 
     The stretches cover the range and do not overlap.

@@ -51,7 +51,7 @@ def search(problem: SearchProblem) -> Proposals:
     (verdict,) = yield [opening]
     if verdict is None or verdict.status is Status.BROKEN_TASK:
         return
-    line = Line(writer, planner, opening, Plan.of(opening, plan.recipes), verdict)
+    line = MacroLine(writer, planner, opening, Plan.of(opening, plan.recipes), verdict)
     patience = Patience()
     while line.goes_on():
         fresh = False
@@ -64,7 +64,7 @@ def search(problem: SearchProblem) -> Proposals:
             return
 
 
-class Line:
+class MacroLine:
     """The current plan, its ancestors, and the moves made.
 
     Args:

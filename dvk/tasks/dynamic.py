@@ -33,7 +33,7 @@ _DIM = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\s*:\s*(?P<lo>\d+)\s*\.\.\s*(?P<hi>
 
 
 @dataclass(frozen=True)
-class Dim:
+class DynamicDim:
     """A named dimension and the sizes it may have, both ends included."""
 
     name: str
@@ -55,7 +55,7 @@ Sizes = Mapping[str, int]
 class DynamicInputs:
     """The inputs of all `--dynamic` of a command."""
 
-    dims: tuple[Dim, ...]
+    dims: tuple[DynamicDim, ...]
     inputs: tuple[tuple[str, str, tuple[str | int, ...], str], ...]
     """Name, dtype, sizes or names of dimensions, and the rest of the spec."""
 
@@ -139,7 +139,7 @@ def parse(texts: Sequence[str]) -> DynamicInputs | None:
     """
     if not texts:
         return None
-    dims: dict[str, Dim] = {}
+    dims: dict[str, DynamicDim] = {}
     inputs: list[tuple[str, str, tuple[str | int, ...], str]] = []
     for text in texts:
         match = _SPEC.fullmatch(text)
@@ -169,7 +169,7 @@ def parse(texts: Sequence[str]) -> DynamicInputs | None:
     return DynamicInputs(tuple(dims.values()), tuple(inputs))
 
 
-def _dimension(piece: str, text: str, dims: dict[str, Dim]) -> str | int:
+def _dimension(piece: str, text: str, dims: dict[str, DynamicDim]) -> str | int:
     """One entry of a shape; a range is entered among `dims`."""
     if piece.isdigit() and int(piece) > 0:
         return int(piece)
@@ -191,12 +191,12 @@ def _dimension(piece: str, text: str, dims: dict[str, Dim]) -> str | int:
                 f"--dynamic `{text.strip()}`: {lo}..{hi} holds fewer than {LEAST_WIDTH} sizes",
                 "give each size its --extra-input instead",
             )
-        if name in dims and dims[name] != Dim(name, lo, hi):
+        if name in dims and dims[name] != DynamicDim(name, lo, hi):
             raise TaskError(
                 f"dimension `{name}` has two ranges: {dims[name]} and {lo}..{hi}",
                 "give it one range",
             )
-        dims[name] = Dim(name, lo, hi)
+        dims[name] = DynamicDim(name, lo, hi)
     return name
 
 
@@ -205,7 +205,7 @@ def label(sizes: Sizes) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
-def sampled(dims: Sequence[Dim], box: Mapping[str, tuple[int, int]]) -> list[dict[str, int]]:
+def sampled(dims: Sequence[DynamicDim], box: Mapping[str, tuple[int, int]]) -> list[dict[str, int]]:
     """Sizes of a stretch at which one program is checked: both ends, their neighbours, an odd and a prime one between.
 
     With several dimensions each takes its sizes in turn, the corners first.
@@ -229,7 +229,7 @@ def _along(lo: int, hi: int) -> list[int]:
     return [*sizes] if len(sizes) > 1 else [lo, lo]
 
 
-def _spread(dim: Dim, number: int) -> list[int]:
+def _spread(dim: DynamicDim, number: int) -> list[int]:
     """So many sizes of a range, spread on a logarithmic scale; a narrow range repeats some."""
     lo = max(dim.lo, 2)
     points: list[int] = []

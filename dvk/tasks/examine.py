@@ -62,7 +62,7 @@ def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
     if on_gpu and starts_cuda:  # perhaps when it is imported
         _wait_for_gpu(channel, None)
     channel.send({"stage": "importing it"})
-    watch = searched.Searched([request["path"].rpartition("/")[0], request.pop("cwd")])
+    watch = searched.SearchedFile([request["path"].rpartition("/")[0], request.pop("cwd")])
     task = _identify(request)
     if on_gpu and not starts_cuda:
         _wait_for_gpu(channel, peak_bytes(task))

@@ -18,7 +18,7 @@ from dvk.errors import TaskError
 from dvk.sandbox import importable
 
 
-class Searched:
+class SearchedFile:
     """Records changes of `sys.path` from its construction.
 
     Args:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dvk.api.network.choosing import chosen, groups
-from dvk.api.network.profiling import Part, Profile
+from dvk.api.network.profiling import ModelProfile, SubmoduleTime
 
 
-def part(path: str, kind: str, ms: float, parent: str | None = None, weighted: int = 1) -> Part:
-    return Part(
+def part(
+    path: str, kind: str, ms: float, parent: str | None = None, weighted: int = 1
+) -> SubmoduleTime:
+    return SubmoduleTime(
         path=path,
         kind=f"lib.{kind}",
         parent=parent,
@@ -29,7 +31,7 @@ for number in range(2):
         part(f"{place}.mlp", "Mlp", 30.0, place, 2),
     ]
 PARTS.append(part("norm", "Norm", 5.0))
-PROFILE = Profile(100.0, tuple(PARTS))
+PROFILE = ModelProfile(100.0, tuple(PARTS))
 
 
 def taken(gains: dict[str, float]) -> dict[str, tuple[str, ...]]:

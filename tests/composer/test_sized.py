@@ -16,7 +16,7 @@ import torch
 from dvk.composer import Plan, join
 from dvk.composer.capture.sizes import Formula, SizeDependent, formulas
 from dvk.composer.sized import border, boxes
-from dvk.tasks.dynamic import Dim
+from dvk.tasks.dynamic import DynamicDim
 from tests.composer.programs import differences, run_source
 from tests.composer.sized_models import SizedModel, disagreements
 
@@ -246,7 +246,7 @@ def test_formulas_are_the_simplest_that_hold() -> None:
 
 
 def test_boxes_cover_the_range_once() -> None:
-    dims = (Dim("a", 1, 100), Dim("b", 3, 50))
+    dims = (DynamicDim("a", 1, 100), DynamicDim("b", 3, 50))
     points = [{"a": a, "b": b} for a in (4, 40) for b in (5, 30)]
     covered = [
         (a, b)

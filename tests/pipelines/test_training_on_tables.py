@@ -21,7 +21,7 @@ from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
 from dvk.pipelines.train import TrainRequest, save_step, table_tasks, train
-from dvk.pipelines.train.replay import Replay
+from dvk.pipelines.train.replay import ReplayBuffer
 from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.records import Episode, Tokens, Trace, Turn
 from dvk.records.measured import read_table
@@ -134,7 +134,7 @@ def test_a_resumed_run_mixes_in_the_rows_that_an_uninterrupted_one_would(tmp_pat
     with RunFolder.open(
         tmp_path / "run", command="train", name="t", argv=(), config=CONFIG, resume=False
     ) as run:
-        whole = Replay(run, 2, 0)
+        whole = ReplayBuffer(run, 2, 0)
         for step in range(4):
             turn = Turn(completion="x", tokens=tokens, advantage=1.0 + step)
             episode = Episode(
@@ -143,4 +143,6 @@ def test_a_resumed_run_mixes_in_the_rows_that_an_uninterrupted_one_would(tmp_pat
             save_step(run, step, [episode])
             whole.add([episode])
         assert [row.advantage for row in whole.rows()] == [3.0, 4.0], "the last two steps"
-        assert Replay(run, 2, 4).rows() == whole.rows() and Replay(run, 0, 4).rows() == []
+        assert (
+            ReplayBuffer(run, 2, 4).rows() == whole.rows() and ReplayBuffer(run, 0, 4).rows() == []
+        )

@@ -6,7 +6,7 @@ import pytest
 
 from dvk.errors import TaskError
 from dvk.tasks import dynamic
-from dvk.tasks.dynamic import Dim
+from dvk.tasks.dynamic import DynamicDim
 
 
 def test_tensors_share_dimensions_by_name() -> None:
@@ -14,7 +14,7 @@ def test_tensors_share_dimensions_by_name() -> None:
         ["x=float32[batch:1..64, 16]", "y=int64[batch, seq : 2 .. 9]<7", "m=bool[seq]"]
     )
     assert found is not None
-    assert found.dims == (Dim("batch", 1, 64), Dim("seq", 2, 9))
+    assert found.dims == (DynamicDim("batch", 1, 64), DynamicDim("seq", 2, 9))
     specs = found.specs({"batch": 5, "seq": 3}, ["z=float32[2]"], drawn=False)
     assert specs == ("z=float32[2]", "x=float32[5,16]", "y=int64[5,3]<7", "m=bool[3]")
     assert found.variant({"batch": 5, "seq": 3}).changes == (
@@ -71,7 +71,7 @@ def test_points_lie_in_the_range_on_a_logarithmic_scale() -> None:
 
 
 def test_samples_hold_ends_their_neighbours_an_odd_and_a_prime_size() -> None:
-    sizes = [s["n"] for s in dynamic.sampled([Dim("n", 1, 400)], {"n": (10, 100)})]
+    sizes = [s["n"] for s in dynamic.sampled([DynamicDim("n", 1, 400)], {"n": (10, 100)})]
     assert {10, 11, 99, 100} <= set(sizes)
     assert any(n % 2 for n in sizes) and any(map(dynamic.is_prime, sizes))
-    assert dynamic.sampled([Dim("n", 1, 400)], {"n": (7, 7)}) == [{"n": 7}]
+    assert dynamic.sampled([DynamicDim("n", 1, 400)], {"n": (7, 7)}) == [{"n": 7}]

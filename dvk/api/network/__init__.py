@@ -36,7 +36,7 @@ from dvk import config as configuration
 from dvk.api.network import examples, patching, proving, report
 from dvk.api.network.blocks import Blocks
 from dvk.api.network.building import ModelSource, Network, build
-from dvk.api.network.profiling import Part, Profile, profile
+from dvk.api.network.profiling import ModelProfile, SubmoduleTime, profile
 from dvk.api.network.result import ModelResult
 from dvk.api.written import device_of
 from dvk.config import Config
@@ -218,12 +218,12 @@ def _call_once(network: Network, call: examples.Call) -> None:
         raise fault(what, error, "give inputs that it can be called with: --input") from error
 
 
-def _profiled(folder: RunFolder, model: nn.Module, call: examples.Call, alone: Any) -> Profile:
+def _profiled(folder: RunFolder, model: nn.Module, call: examples.Call, alone: Any) -> ModelProfile:
     """The profile, that of an earlier process if there is one."""
     file = folder.path / PROFILE
     if file.exists():
         read = json.loads(file.read_text(encoding="utf-8"))
-        return Profile(read["ms"], tuple(Part(**part) for part in read["parts"]))
+        return ModelProfile(read["ms"], tuple(SubmoduleTime(**part) for part in read["parts"]))
     with alone():
         parts = profile(model, *call)
     folder.write_text(PROFILE, json.dumps(asdict(parts), indent=1) + "\n")

@@ -15,7 +15,7 @@ import dvk.api
 from dvk.api.network import patching, profiling, trying
 from dvk.api.network.choosing import MOST_TRIED, Group, Tried, chosen, groups
 from dvk.api.network.patching import Patch
-from dvk.api.network.profiling import Profile
+from dvk.api.network.profiling import ModelProfile
 from dvk.api.network.reading import reads
 from dvk.api.network.trying import Call
 from dvk.api.result import Result
@@ -70,7 +70,7 @@ class Blocks:
         run: RunFolder,
         model: nn.Module,
         call: Call,
-        found: Profile,
+        found: ModelProfile,
         backend: str,
         config: Config,
         alone: Callable[[], AbstractContextManager[None]],

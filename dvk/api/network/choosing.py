@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dvk.api.network.profiling import Part, Profile
+from dvk.api.network.profiling import ModelProfile, SubmoduleTime
 
 LEAST_SHARE = 0.02
 """Share of the model's time from which a group is looked at."""
@@ -46,9 +46,9 @@ class Tried:
     why: str = ""
 
 
-def groups(profile: Profile) -> list[Group]:
+def groups(profile: ModelProfile) -> list[Group]:
     """Return the groups that are worth a look, those that take most time first."""
-    alike: dict[tuple[str, str, str], list[Part]] = defaultdict(list)
+    alike: dict[tuple[str, str, str], list[SubmoduleTime]] = defaultdict(list)
     for part in profile.parts:
         alike[part.kind, part.structure, part.inputs].append(part)
     result: list[Group] = []
@@ -66,7 +66,7 @@ def groups(profile: Profile) -> list[Group]:
 
 
 def chosen(
-    profile: Profile, found: Sequence[Group], gains: Mapping[str, float]
+    profile: ModelProfile, found: Sequence[Group], gains: Mapping[str, float]
 ) -> list[tuple[Group, tuple[str, ...]]]:
     """Return the groups that save most time together, each with the modules to replace, none inside another; largest saving first.
 
@@ -74,11 +74,11 @@ def chosen(
         gains: speedup by a group's name; a group without one saves nothing.
     """
     group_of = {path: one for one in found for path in one.paths}
-    inner: dict[str | None, list[Part]] = defaultdict(list)
+    inner: dict[str | None, list[SubmoduleTime]] = defaultdict(list)
     for part in profile.parts:
         inner[part.parent].append(part)
 
-    def best(part: Part) -> tuple[float, list[Part]]:
+    def best(part: SubmoduleTime) -> tuple[float, list[SubmoduleTime]]:
         below = [best(one) for one in inner[part.path]]
         total, taken = sum(saved for saved, _ in below), [p for _, parts in below for p in parts]
         group = group_of.get(part.path)
@@ -98,7 +98,7 @@ def chosen(
     ]
 
 
-def _is_stack(part: Part, profile: Profile) -> bool:
+def _is_stack(part: SubmoduleTime, profile: ModelProfile) -> bool:
     """Whether a module holds several equal blocks, each of which is to be searched once."""
     inner = [p for p in profile.parts if p.path.startswith(f"{part.path}.")]
     same: dict[tuple[str, str, str], int] = defaultdict(int)

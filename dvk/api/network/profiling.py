@@ -19,7 +19,7 @@ TORCH = "torch."
 
 
 @dataclass(frozen=True)
-class Part:
+class SubmoduleTime:
     """A submodule in one call of the model."""
 
     path: str
@@ -41,14 +41,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ModelProfile:
     """One call: its milliseconds, and its parts in the order of their first call."""
 
     ms: float
-    parts: tuple[Part, ...]
+    parts: tuple[SubmoduleTime, ...]
 
 
-def profile(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Profile:
+def profile(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> ModelProfile:
     """Call the model a few times, warm, and time every submodule.
 
     Raises:
@@ -81,7 +81,7 @@ def profile(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Pr
             if outer in whole:
                 whole[outer] += times[path]
     parts = [
-        Part(
+        SubmoduleTime(
             path=path,
             kind=kind_of(inside[path]),
             parent=next((outer for outer in _around(path) if outer in seen), None),
@@ -94,7 +94,7 @@ def profile(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> Pr
         )
         for path in called
     ]
-    return Profile(times[WHOLE], tuple(parts))
+    return ModelProfile(times[WHOLE], tuple(parts))
 
 
 def captured(

@@ -34,7 +34,7 @@ BUILD_S = 60.0
 _log = logging.getLogger(__name__)
 
 
-class Decoder(Protocol):
+class NativeDecoder(Protocol):
     """The interface of `forward.Decoder`, which lies in a higher module."""
 
     words: Tensor
@@ -90,7 +90,7 @@ class NativeStep:
         function: `step` of the compiled library.
     """
 
-    def __init__(self, decoder: Decoder, function: Any):
+    def __init__(self, decoder: NativeDecoder, function: Any):
         self.decoder, self.function = decoder, function
         width, size = decoder.words.shape[1], decoder.head_size
         layers = (NativeLayer * len(decoder.layers))(
@@ -122,7 +122,7 @@ class NativeStep:
         self.room = torch.empty(width + decoder.heads * size + decoder.positions + widest)
 
     def __call__(self, token: int, position: int, cache: Sequence[CacheView]) -> Tensor:
-        """As `Decoder.step`: float32 [1, vocabulary]."""
+        """As `NativeDecoder.step`: float32 [1, vocabulary]."""
         self.cache[:] = [part.data_ptr() for view in cache for part in view[2:]]
         logits = torch.empty(1, self.decoder.head.width)
         capacity = cache[0][2].stride(0) // self.decoder.head_size
@@ -139,7 +139,7 @@ class NativeStep:
         return logits
 
 
-def step_of(decoder: Decoder) -> NativeStep | None:
+def step_of(decoder: NativeDecoder) -> NativeStep | None:
     """The step of a decoder on a CPU, in float32; None if a matrix has a bias or comes in parts, or no compiler works."""
     stacks = [
         decoder.head,

@@ -17,7 +17,7 @@ from dvk.backbone.chat import ChatTemplate
 from dvk.backbone.decoding.seeds import as_bytes, keys_for
 from dvk.backbone.loading import read_card
 from dvk.backbone.served.pool import ServerPool
-from dvk.backbone.served.server import Prompt, Sampled, Server, Weights
+from dvk.backbone.served.server import Prompt, ServedSample, Server, Weights
 from dvk.backbone.thinking import within_budget
 from dvk.config import BackboneConfig, Config
 from dvk.distributed import ProcessGroup
@@ -187,7 +187,7 @@ class ServedBackbone:
         }
 
     def _completion(
-        self, prompt: tuple[int, ...], answer: Sampled, sampling: Sampling
+        self, prompt: tuple[int, ...], answer: ServedSample, sampling: Sampling
     ) -> Completion:
         stops = (*sampling.stop, *self.chat.stop)
         text = Sampling(stop=stops).cut(self.chat.decode(answer.ids))

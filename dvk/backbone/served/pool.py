@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from dvk.backbone.served.http import Refused, Unreachable
-from dvk.backbone.served.server import Prompt, Sampled, Server, Weights
+from dvk.backbone.served.server import Prompt, ServedSample, Server, Weights
 from dvk.errors import DvkError, MachineError
 
 ATTEMPTS = 4
@@ -24,7 +24,7 @@ PAUSE_S = 1.0
 BUSY = (429, 500, 502, 503, 504)
 """Statuses after which the same request may succeed."""
 
-Answer = Sampled | str
+Answer = ServedSample | str
 """What was sampled, or why nothing was."""
 
 

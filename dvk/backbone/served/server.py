@@ -40,7 +40,7 @@ class Prompt(NamedTuple):
     """Fields of vLLM's completions API."""
 
 
-class Sampled(NamedTuple):
+class ServedSample(NamedTuple):
     """A completion."""
 
     ids: tuple[int, ...]
@@ -104,7 +104,7 @@ class Server:
             return False
         return True
 
-    def complete(self, prompt: Prompt, weights: Weights | None) -> Sampled:
+    def complete(self, prompt: Prompt, weights: Weights | None) -> ServedSample:
         """One completion under these weights, which are loaded if they are not there.
 
         Raises:
@@ -124,7 +124,7 @@ class Server:
                 raise self._explained(error, f"refuses `{self.model}`") from None
             raise
 
-    def _completed(self, prompt: Prompt) -> Sampled:
+    def _completed(self, prompt: Prompt) -> ServedSample:
         adapter = self.loaded if self.loaded and self.loaded.kind == "adapter" else None
         body = {
             "model": adapter.name if adapter else self.model,
@@ -143,7 +143,7 @@ class Server:
             # vLLM leaves the first log-probability out if its value is not finite.
             logprobs = tuple(min(0.0, float(score)) for score in scores)
             cut = choice["finish_reason"] == "length"
-            return Sampled(tuple(ids), logprobs, "length" if cut else "stop")
+            return ServedSample(tuple(ids), logprobs, "length" if cut else "stop")
         except (LookupError, TypeError, ValueError):
             raise MachineError(
                 f"{self} returns no token ids with log-probabilities",

@@ -79,7 +79,7 @@ class ModuleCall:
                 found.append(value)
             return {"ref": numbers[id(value)]}
 
-        self.tree = structures.Encoder(leaf, self.home).encode(result)
+        self.tree = structures.StructureEncoder(leaf, self.home).encode(result)
         return found
 
     @contextmanager

@@ -164,7 +164,7 @@ def given(
             return {"ref": -len(numbers)}
         return {"module": paths[id(value)]} if id(value) in paths else None
 
-    tree = structures.Encoder(leaf, home).encode((args, kwargs))
+    tree = structures.StructureEncoder(leaf, home).encode((args, kwargs))
     return tree, tensors, numbers
 
 

@@ -17,7 +17,7 @@ MODES = ("no_grad", "record_function")
 
 
 @dataclass
-class Part:
+class FunctionPart:
     """A run of statements of one block."""
 
     name: str
@@ -62,7 +62,7 @@ class Split:
         self.where: dict[int, tuple[list[ast.stmt], int]] = {}
         self.above: dict[int, ast.stmt | None] = {}
         self._index(self.tree.body, None)
-        self.parts: list[Part] = []
+        self.parts: list[FunctionPart] = []
         self.count = 0
         self.is_closed = False
         """No part of it can be left to PyTorch any more."""
@@ -79,7 +79,7 @@ class Split:
 
     def _compiled(self) -> CodeType:
         """The function's code with calls in place of its parts; every statement has a separate line number."""
-        self.numbered: list[ast.stmt | Part] = []
+        self.numbered: list[ast.stmt | FunctionPart] = []
         tree = self._rewritten()
         for node in ast.walk(tree):
             number = getattr(node, MARK, None)
@@ -129,12 +129,12 @@ class Split:
             made = ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None))
             yield ast.fix_missing_locations(ast.copy_location(made, self.tree.body[0]))
 
-    def _marked(self, made: ast.stmt, origin: ast.stmt | Part) -> ast.stmt:
+    def _marked(self, made: ast.stmt, origin: ast.stmt | FunctionPart) -> ast.stmt:
         setattr(made, MARK, len(self.numbered))
         self.numbered.append(origin)
         return made
 
-    def _call(self, part: Part) -> ast.stmt:
+    def _call(self, part: FunctionPart) -> ast.stmt:
         call = ast.Call(
             ast.Name(part.name, ast.Load()), [ast.Name(n, ast.Load()) for n in part.inputs], []
         )
@@ -165,7 +165,7 @@ class Split:
             else code
         )
 
-    def text_of(self, part: Part) -> str:
+    def text_of(self, part: FunctionPart) -> str:
         """The function that runs a part."""
         lines = [f"def {part.name}({', '.join(part.inputs)}):"]
         if self.globals:
@@ -255,7 +255,7 @@ class Split:
         )
 
     def _put(self, block: list[ast.stmt], first: int, last: int) -> bool:
-        part = Part(f"{self.prefix}{block[first].lineno}_{self.count}", block, first, last)
+        part = FunctionPart(f"{self.prefix}{block[first].lineno}_{self.count}", block, first, last)
         self.count += 1
         live = self.after[id(block[last])]
         wanted, bound = statements.exposed(part.body)
@@ -267,7 +267,7 @@ class Split:
         self.code = self._compiled()
         return True
 
-    def grow(self, part: Part, inputs: Iterable[int], outputs: Iterable[int]) -> bool:
+    def grow(self, part: FunctionPart, inputs: Iterable[int], outputs: Iterable[int]) -> bool:
         """Enlarge a part so that it computes these of its arguments itself and these of its results are not needed after it."""
         block, first, last = part.block, part.first, part.last
         early = {part.inputs[n] for n in inputs}

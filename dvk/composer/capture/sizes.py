@@ -21,7 +21,7 @@ from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.symint import symbol
 from dvk.records import Node
-from dvk.tasks.dynamic import Dim
+from dvk.tasks.dynamic import DynamicDim
 
 MAX_DEGREE = 3
 """Of a product of dimensions in a formula: a stride steps over a few of them."""
@@ -57,7 +57,7 @@ class Formula:
 class SizedGraph:
     """A module's graph for every size of some dimensions."""
 
-    dims: tuple[Dim, ...]
+    dims: tuple[DynamicDim, ...]
     captured: CapturedGraph
     """One of the captures it was made of: what it holds except the graph is the same at every size."""
     nodes: tuple[Node, ...]
@@ -92,7 +92,7 @@ class SizedGraph:
         return values
 
 
-def operators(dims: Sequence[Dim], captures: Mapping[Sizes, CapturedGraph]) -> None:
+def operators(dims: Sequence[DynamicDim], captures: Mapping[Sizes, CapturedGraph]) -> None:
     """Refuse captures at several sizes that run other operators.
 
     Raises:
@@ -109,7 +109,7 @@ def _running(captured: CapturedGraph) -> list[tuple[str, str, str | None, str | 
     return [(n.name, n.op, n.dtype, n.target) for n in captured.graph.nodes]
 
 
-def formulas(dims: Sequence[Dim], captures: Mapping[Sizes, CapturedGraph]) -> SizedGraph:
+def formulas(dims: Sequence[DynamicDim], captures: Mapping[Sizes, CapturedGraph]) -> SizedGraph:
     """Make one graph of captures at several sizes, which differ in every dimension.
 
     Raises:
@@ -135,7 +135,7 @@ def formulas(dims: Sequence[Dim], captures: Mapping[Sizes, CapturedGraph]) -> Si
 
 @dataclass(frozen=True)
 class _Match:
-    dims: tuple[Dim, ...]
+    dims: tuple[DynamicDim, ...]
     sizes: tuple[Sizes, ...]
 
     def differ(self, what: str, other: Sizes) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from dvk.composer.capture.blame import is_ours
 from dvk.composer.capture.eager_calls import StepRefused
-from dvk.composer.capture.function_split import Part, Split
+from dvk.composer.capture.function_split import FunctionPart, Split
 from dvk.composer.capture.statements import blocks_in
 
 PREFIX = "dvk_part_"
@@ -103,7 +103,7 @@ class Parts:
             self.home, path, line
         )
 
-    def find(self, name: str) -> tuple[Split, Part] | None:
+    def find(self, name: str) -> tuple[Split, FunctionPart] | None:
         """The part of a generated function."""
         return next(
             ((split, part) for split in self.splits for part in split.parts if part.name == name),

@@ -112,7 +112,7 @@ def _attribute(owner: Any, path: str) -> Any:
 # ---------------------------------------------------------------- what forward() returns
 
 
-class Encoder:
+class StructureEncoder:
     """Encodes a result of forward().
 
     Args:

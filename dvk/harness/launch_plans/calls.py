@@ -69,7 +69,7 @@ class CallSpec(Record):
     tensors: tuple[Layout, ...] = Field(description="Layouts by number.")
 
 
-class Gpu(Record):
+class GpuProperties(Record):
     """Facts that a candidate may ask about its GPU."""
 
     capability: tuple[int, int] = Field(description="Compute capability, major and minor.")
@@ -84,7 +84,7 @@ class Gpu(Record):
         return self.capability[0] * 10 + self.capability[1]
 
     @classmethod
-    def of_device(cls, index: int = 0) -> Gpu:
+    def of_device(cls, index: int = 0) -> GpuProperties:
         """Return the installed GPU; opens it."""
         properties = torch.cuda.get_device_properties(index)
         names = [name for name in dir(properties) if not name.startswith("_")]

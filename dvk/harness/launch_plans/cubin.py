@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dvk.harness.launch_plans.plan import SCALARS, KernelLaunch, PlanError, Pointer, Scalar
+from dvk.harness.launch_plans.plan import SCALARS, KernelLaunch, LaunchPlanError, Pointer, Scalar
 
 STATIC_SHARED_BYTES = 48 << 10
 """Shared memory that a block may use by default."""
@@ -26,7 +26,7 @@ INVALID_VALUE = 1
 PACKED = {"fp16": "<e", "fp32": "<f", "fp64": "<d"}
 
 
-class LaunchError(PlanError):
+class LaunchError(LaunchPlanError):
     """The driver refused a kernel or a launch; the message is the driver's."""
 
 
@@ -159,14 +159,14 @@ class CubinKernel:
             or len(scratch) > 2
             or any(size != 8 for size in scratch)
         ):
-            raise PlanError(
+            raise LaunchPlanError(
                 f"{node.name} takes parameters of {self.sizes} bytes, the plan gives {given}"
             )
         if any(
             not 1 <= size <= most
             for size, most in zip((*node.grid, *node.block), (*MAX_GRID, *MAX_BLOCK), strict=True)
         ):
-            raise PlanError(f"{node.name} has grid {node.grid} of blocks {node.block}")
+            raise LaunchPlanError(f"{node.name} has grid {node.grid} of blocks {node.block}")
         threads = math.prod(node.block)
         if threads > self._attribute(MAX_THREADS):
             raise LaunchError(f"{node.name} cannot run with {threads} threads")
@@ -184,7 +184,7 @@ def packed(scalar: Scalar) -> bytes:
     """Return a scalar's bytes as a kernel takes them.
 
     Raises:
-        PlanError: its value is not one of its type.
+        LaunchPlanError: its value is not one of its type.
     """
     size = SCALARS[scalar.type]
     try:
@@ -196,7 +196,7 @@ def packed(scalar: Scalar) -> bytes:
         if scalar.type in PACKED:
             return struct.pack(PACKED[scalar.type], value)
         if not isinstance(value, int):
-            raise PlanError(f"{value} is no {scalar.type}")
+            raise LaunchPlanError(f"{value} is no {scalar.type}")
         return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     except (OverflowError, ValueError, struct.error) as error:
-        raise PlanError(f"{scalar.value} is no {scalar.type}: {error}") from None
+        raise LaunchPlanError(f"{scalar.value} is no {scalar.type}: {error}") from None

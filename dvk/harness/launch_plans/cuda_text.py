@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from dvk.errors import MachineError
-from dvk.harness.launch_plans.calls import Gpu
+from dvk.harness.launch_plans.calls import GpuProperties
 from dvk.harness.launch_plans.launches import pointer
 from dvk.harness.launch_plans.plan import KernelLaunch
 from dvk.harness.launch_plans.tape import Tape
@@ -24,7 +24,7 @@ LIBRARY = ctypes.CDLL  # candidates are refused it while they are recorded
 class CudaKernels:
     """Result of `dvk_record.cuda_kernel`."""
 
-    def __init__(self, gpu: Gpu, tape: Tape):
+    def __init__(self, gpu: GpuProperties, tape: Tape):
         self.gpu, self.tape = gpu, tape
         self._compiled: dict[tuple[str, ...], str] = {}
 

@@ -22,7 +22,7 @@ from unittest import mock
 import torch
 from torch._subclasses import fake_tensor
 
-from dvk.harness.launch_plans.calls import Gpu
+from dvk.harness.launch_plans.calls import GpuProperties
 from dvk.harness.launch_plans.cuda_text import CudaKernels
 from dvk.harness.launch_plans.guard import idle_guard
 from dvk.harness.launch_plans.launches import AutotuneConfigs, RecordingLauncher
@@ -54,7 +54,7 @@ QUIET = (
 
 
 @contextmanager
-def absent_gpu(gpu: Gpu, tape: Tape) -> Iterator[None]:
+def absent_gpu(gpu: GpuProperties, tape: Tape) -> Iterator[None]:
     """Pretend inside the body that the process has `gpu`; launches go to `tape`."""
     refuse = tape.refusals.refuse
     properties = SimpleNamespace(**gpu.properties)
@@ -135,7 +135,7 @@ def _driver(driver: Driver) -> Iterator[None]:
 class Driver:
     """Triton's driver for a fake GPU."""
 
-    def __init__(self, gpu: Gpu, tape: Tape):
+    def __init__(self, gpu: GpuProperties, tape: Tape):
         self.gpu, self.tape = gpu, tape
         self.utils = self
         self.trials = AutotuneConfigs(tape)

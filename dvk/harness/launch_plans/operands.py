@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dvk.harness.launch_plans.operators import allowed
-from dvk.harness.launch_plans.plan import Const, PlanError
+from dvk.harness.launch_plans.plan import Const, LaunchPlanError
 
 KINDS = {"dtype", "layout", "memory_format"}
 
@@ -18,12 +18,12 @@ def operator(op: str) -> Callable[..., Any]:
     """Return the operator of a name.
 
     Raises:
-        PlanError: there is none, or a plan may not use it.
+        LaunchPlanError: there is none, or a plan may not use it.
     """
     try:
         result: Callable[..., Any] = allowed(op)
     except (KeyError, AttributeError):
-        raise PlanError(f"{op} is not an operator that a plan may use") from None
+        raise LaunchPlanError(f"{op} is not an operator that a plan may use") from None
     return result
 
 
@@ -31,11 +31,11 @@ def live(operand: Any, values: Mapping[int, torch.Tensor], device: torch.device)
     """Return an operand from its encoding.
 
     Raises:
-        PlanError: it has none.
+        LaunchPlanError: it has none.
     """
     if isinstance(operand, dict):
         if len(operand) != 1:
-            raise PlanError(f"malformed operand {operand}")
+            raise LaunchPlanError(f"malformed operand {operand}")
         ((kind, inner),) = operand.items()
         if kind == "ref":
             return values[inner]
@@ -46,7 +46,7 @@ def live(operand: Any, values: Mapping[int, torch.Tensor], device: torch.device)
         result = getattr(torch, str(inner), None)
         if kind in KINDS and isinstance(result, (torch.dtype, torch.layout, torch.memory_format)):
             return result
-        raise PlanError(f"malformed operand {operand}")
+        raise LaunchPlanError(f"malformed operand {operand}")
     if isinstance(operand, (list, tuple)):
         return [live(item, values, device) for item in operand]
     return operand
@@ -56,7 +56,7 @@ def constant(const: Const) -> torch.Tensor:
     """Return a constant's tensor, on the host.
 
     Raises:
-        PlanError: its data are not those of its layout.
+        LaunchPlanError: its data are not those of its layout.
     """
     layout = const.layout
     raw = bytearray(base64.b64decode(const.data))
@@ -65,7 +65,7 @@ def constant(const: Const) -> torch.Tensor:
         not isinstance(dtype, torch.dtype)
         or len(raw) != torch.Size(layout.shape).numel() * dtype.itemsize
     ):
-        raise PlanError("a constant's data do not fit its layout")
+        raise LaunchPlanError("a constant's data do not fit its layout")
     return (
         torch.frombuffer(raw, dtype=dtype).reshape(layout.shape)
         if raw

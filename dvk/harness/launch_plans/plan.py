@@ -42,15 +42,15 @@ SCALARS = {
 """Types of kernel arguments besides pointers, with their bytes."""
 
 
-class PlanError(ValueError):
+class LaunchPlanError(ValueError):
     """A plan that trusted code will not run; the message says what is wrong with it."""
 
 
-class PlanMismatch(PlanError):
+class PlanMismatch(LaunchPlanError):
     """The plan is well formed, but its replay shows that the recording assumed a wrong layout of a real tensor."""
 
 
-class NotCapturable(PlanError):
+class NotCapturable(LaunchPlanError):
     """A call that a CUDA graph cannot hold, such as one that copies a number from the host; it must be timed from end to end."""
 
 
@@ -177,10 +177,10 @@ def decode(wire: Any) -> LaunchRecording:
     """Read the output of `LaunchRecording.wire`.
 
     Raises:
-        PlanError: it is malformed or too large.
+        LaunchPlanError: it is malformed or too large.
     """
     if not isinstance(wire, dict) or wire.get("version") != VERSION:
-        raise PlanError(f"not a recording of version {VERSION}")
+        raise LaunchPlanError(f"not a recording of version {VERSION}")
     try:
         cubins = {str(key): _inflate(text) for key, text in dict(wire["cubins"]).items()}
         recording = LaunchRecording(
@@ -196,7 +196,7 @@ def decode(wire: Any) -> LaunchRecording:
         zlib.error,
     ) as error:
         text = str(error).strip().splitlines()
-        raise PlanError(
+        raise LaunchPlanError(
             f"malformed recording: {type(error).__name__}: {' '.join(text)[:300]}"
         ) from None
     for plan in recording.plans:
@@ -216,45 +216,45 @@ def check(plan: LaunchPlan, cubins: dict[str, bytes]) -> None:
     """Check statically that every value is defined once, before it is used.
 
     Raises:
-        PlanError: one is not.
+        LaunchPlanError: one is not.
     """
     if len(plan.prepare) + len(plan.call) > MAX_NODES:
-        raise PlanError(f"more than {MAX_NODES} nodes")
+        raise LaunchPlanError(f"more than {MAX_NODES} nodes")
     if any(node.cubin not in cubins for node in plan.launches()):
-        raise PlanError("a launch names a cubin that is not there")
+        raise LaunchPlanError("a launch names a cubin that is not there")
     if any(
         not isinstance(a, Pointer) and a.type not in SCALARS
         for node in plan.launches()
         for a in node.args
     ):
-        raise PlanError("a kernel argument has an unknown type")
+        raise LaunchPlanError("a kernel argument has an unknown type")
     if sum(len(const.data) for const in plan.consts.values()) > MAX_CONST_BYTES * 4 // 3:
-        raise PlanError("the constants are too large")
+        raise LaunchPlanError("the constants are too large")
     known = (
         {value for value, _ in plan.inputs}
         | {value for value, _ in plan.state.values()}
         | set(plan.consts)
     )
     if len(known) != len(plan.inputs) + len(plan.state) + len(plan.consts):
-        raise PlanError("two leaves are one value")
+        raise LaunchPlanError("two leaves are one value")
     from_inputs = {value for value, _ in plan.inputs}
     for phase, nodes in (("prepare", plan.prepare), ("call", plan.call)):
         for node in nodes:
             used = set(references(node))
             if not used <= known:
-                raise PlanError(
+                raise LaunchPlanError(
                     f"a node of {phase} uses value {min(used - known)} before it is made"
                 )
             if phase == "prepare" and used & from_inputs:
-                raise PlanError("prepare uses an input")
+                raise LaunchPlanError("prepare uses an input")
             for out in node.outs if isinstance(node, Aten) else ():
                 if out is None:
                     continue
                 if out in known or out not in plan.values:
-                    raise PlanError(f"value {out} is made twice or has no layout")
+                    raise LaunchPlanError(f"value {out} is made twice or has no layout")
                 known.add(out)
     if not {*plan.buffers.values(), *_leaves(plan.outputs)} <= known:
-        raise PlanError("a result is no value of the plan")
+        raise LaunchPlanError("a result is no value of the plan")
 
 
 def references(node: Aten | KernelLaunch) -> Iterator[int]:
@@ -271,7 +271,7 @@ def _refs(operand: Any) -> Iterator[int]:
     if isinstance(operand, dict):
         if set(operand) == {"ref"}:
             if type(operand["ref"]) is not int:
-                raise PlanError("a reference is not a number")
+                raise LaunchPlanError("a reference is not a number")
             yield operand["ref"]
     elif isinstance(operand, (list, tuple)):
         for inner in operand:
@@ -280,7 +280,7 @@ def _refs(operand: Any) -> Iterator[int]:
 
 def _leaves(tree: Any) -> Iterator[int]:
     if not isinstance(tree, dict) or len(tree) != 1:
-        raise PlanError("malformed outputs")
+        raise LaunchPlanError("malformed outputs")
     ((kind, inner),) = tree.items()
     if kind == "tensor":
         yield inner

@@ -20,14 +20,14 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from dvk.harness.launch_plans import settle
-from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout, decode_tree, encode_tree
+from dvk.harness.launch_plans.calls import CallSpec, GpuProperties, Layout, decode_tree, encode_tree
 from dvk.harness.launch_plans.fake_gpu import absent_gpu
 from dvk.harness.launch_plans.opaque_calls import WholeOperators
 from dvk.harness.launch_plans.plan import (
     LaunchPlan,
+    LaunchPlanError,
     LaunchRecording,
     NotReducible,
-    PlanError,
     check,
     references,
 )
@@ -50,7 +50,11 @@ NOT_COMPILED = (
 
 
 def record(
-    source: str, task: Task, calls: Sequence[CallSpec], state: Mapping[str, Layout], gpu: Gpu
+    source: str,
+    task: Task,
+    calls: Sequence[CallSpec],
+    state: Mapping[str, Layout],
+    gpu: GpuProperties,
 ) -> LaunchRecording:
     """Record the plans of a candidate, one per call.
 
@@ -96,7 +100,7 @@ def record(
     for plan in plans:
         try:
             check(plan, tape.cubins)
-        except PlanError as error:
+        except LaunchPlanError as error:
             raise NotReducible(f"its record is not complete: {error}") from None
     return LaunchRecording(plans=tuple(plans), cubins=tape.cubins, seconds=recorder.seconds)
 
@@ -114,7 +118,7 @@ class Recorder:
         self._earlier: set[int] = set()
         """Inputs of those calls."""
 
-    def plans(self, calls: Sequence[CallSpec], gpu: Gpu) -> list[LaunchPlan]:
+    def plans(self, calls: Sequence[CallSpec], gpu: GpuProperties) -> list[LaunchPlan]:
         original = run_file(self.task)
         self._lap("task")
         args, kwargs, _ = self._arguments(calls[0])
@@ -132,7 +136,9 @@ class Recorder:
         self._lap("load")
         return [self._plan(model, spec, held, gpu) for spec in calls]
 
-    def _plan(self, model: nn.Module, spec: CallSpec, held: dict[str, int], gpu: Gpu) -> LaunchPlan:
+    def _plan(
+        self, model: nn.Module, spec: CallSpec, held: dict[str, int], gpu: GpuProperties
+    ) -> LaunchPlan:
         marks: list[int] = []
         inputs: list[list[int]] = []
         results: list[Any] = []

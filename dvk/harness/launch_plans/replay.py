@@ -24,8 +24,8 @@ from dvk.harness.launch_plans.plan import (
     Aten,
     KernelLaunch,
     LaunchPlan,
+    LaunchPlanError,
     LaunchRecording,
-    PlanError,
     PlanMismatch,
     Pointer,
     references,
@@ -68,12 +68,12 @@ class Replay:
         """Load the kernels.
 
         Raises:
-            PlanError: the plan may not run here.
+            LaunchPlanError: the plan may not run here.
         """
         self.plan, self.device = plan, torch.device(device)
         total = sum(layout.num_bytes for layout in plan.values.values())
         if total > MAX_BYTES:
-            raise PlanError(f"its values take {total / 2**30:.0f} GiB")
+            raise LaunchPlanError(f"its values take {total / 2**30:.0f} GiB")
         launches = list(plan.launches())
         self._modules: list[CubinModule] = []
         self._kernels = self._compiled(recording, launches)
@@ -105,11 +105,11 @@ class Replay:
         if not launches:
             return {}
         if self.device.type != "cuda":
-            raise PlanError("its kernels need a GPU")
+            raise LaunchPlanError("its kernels need a GPU")
         torch.empty(1, device=self.device)  # opens the context that modules are loaded into
         major, minor = torch.cuda.get_device_capability(self.device)
         if self.plan.arch != 10 * major + minor:
-            raise PlanError(
+            raise LaunchPlanError(
                 f"compiled for sm_{self.plan.arch}, this GPU is sm_{10 * major + minor}"
             )
         modules = {
@@ -140,7 +140,7 @@ class Replay:
         The second time, every kept tensor keeps its address, so captured graphs see the new weights.
 
         Raises:
-            PlanError: an entry is missing, or differs from the recording.
+            LaunchPlanError: an entry is missing, or differs from the recording.
         """
         values: Values = {}
         for name, (value, layout) in self.plan.state.items():
@@ -150,7 +150,9 @@ class Replay:
                 or tensor.shape != layout.shape
                 or tensor.dtype is not getattr(torch, layout.dtype)
             ):
-                raise PlanError(f"the weights have no {layout.dtype}{list(layout.shape)} `{name}`")
+                raise LaunchPlanError(
+                    f"the weights have no {layout.dtype}{list(layout.shape)} `{name}`"
+                )
             values[value] = tensor.detach().to(self.device, copy=True)
         for value, const in self.plan.consts.items():
             values[value] = constant(const)
@@ -189,7 +191,7 @@ class Replay:
             The tensors of the result in order.
 
         Raises:
-            PlanError: an input differs from the recording; PlanMismatch: an operator's result does; OutOfBounds: see there.
+            LaunchPlanError: an input differs from the recording; PlanMismatch: an operator's result does; OutOfBounds: see there.
         """
         values, guarded = self._values(inputs), Guarded(GUARDED_BYTES)
 
@@ -208,7 +210,7 @@ class Replay:
         """Return the call as a graph that reads `inputs` in place. Runs it once before, to warm up.
 
         Raises:
-            PlanError: see `run`.
+            LaunchPlanError: see `run`.
         """
         self.run(inputs)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
@@ -284,13 +286,13 @@ class Replay:
 
     def _values(self, inputs: Sequence[torch.Tensor]) -> Values:
         if not self._loaded:
-            raise PlanError("load the weights first")
+            raise LaunchPlanError("load the weights first")
         if len(inputs) != len(self.plan.inputs):
-            raise PlanError(f"{len(inputs)} inputs, the plan has {len(self.plan.inputs)}")
+            raise LaunchPlanError(f"{len(inputs)} inputs, the plan has {len(self.plan.inputs)}")
         values = dict(self._kept)
         for tensor, (value, layout) in zip(inputs, self.plan.inputs, strict=True):
             if not self._same(tensor, layout):
-                raise PlanError(f"an input is {Layout.of(tensor)}, recorded was {layout}")
+                raise LaunchPlanError(f"an input is {Layout.of(tensor)}, recorded was {layout}")
             values[value] = tensor
         return values
 

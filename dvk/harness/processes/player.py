@@ -27,7 +27,7 @@ import torch
 
 from dvk.crashes import text_of
 from dvk.harness.launch_plans.cuda_graph import GraphedCall
-from dvk.harness.launch_plans.plan import NotCapturable, PlanError, decode
+from dvk.harness.launch_plans.plan import LaunchPlanError, NotCapturable, decode
 from dvk.harness.launch_plans.replay import OutOfBounds, Replay
 from dvk.harness.processes.failures import failure
 from dvk.harness.processes.runner import Answer, Runner, serve_orders, settle
@@ -97,7 +97,7 @@ class Player(Runner):
             self.replays = {
                 plan.variant: Replay(recording, plan, "cuda:0") for plan in recording.plans
             }
-        except PlanError as error:
+        except LaunchPlanError as error:
             raise CandidateError(
                 "compile", f"its launch plan cannot be replayed: {error}", "launch_error"
             ) from None
@@ -203,7 +203,7 @@ class Player(Runner):
         """
         try:
             yield
-        except (PlanError, OutOfBounds):
+        except (LaunchPlanError, OutOfBounds):
             raise
         except RuntimeError as error:
             first = error

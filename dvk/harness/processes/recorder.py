@@ -6,7 +6,7 @@ has no plan, or {failed} with fields of a verdict.
 
 from __future__ import annotations
 
-from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout
+from dvk.harness.launch_plans.calls import CallSpec, GpuProperties, Layout
 from dvk.harness.launch_plans.plan import NotReducible
 from dvk.harness.launch_plans.record import preload, record
 from dvk.harness.processes.failures import failure
@@ -31,7 +31,7 @@ def serve(channel: RequestChannel) -> None:
             task,
             [CallSpec.model_validate(call) for call in request["calls"]],
             {name: Layout.model_validate(layout) for name, layout in request["state"].items()},
-            Gpu.model_validate(request["gpu"]),
+            GpuProperties.model_validate(request["gpu"]),
         )
         channel.send({"plan": recording.wire()})
     except NotReducible as reason:

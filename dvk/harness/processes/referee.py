@@ -147,7 +147,7 @@ class _Referee:
         """Return the facts of this task's calls for a recorder; None if there is no GPU to replay them on."""
         if self.task.device != "cuda" or self.task.stochastic or self.task.written_inputs:
             return None
-        from dvk.harness.launch_plans.calls import Gpu, describe_call, describe_state
+        from dvk.harness.launch_plans.calls import GpuProperties, describe_call, describe_state
 
         return {
             "calls": [
@@ -158,7 +158,7 @@ class _Referee:
                 name: layout.model_dump(mode="json")
                 for name, layout in describe_state(self.built.model).items()
             },
-            "gpu": Gpu.of_device(0).model_dump(mode="json"),
+            "gpu": GpuProperties.of_device(0).model_dump(mode="json"),
         }
 
     def say(self, stage: str) -> None:

@@ -84,7 +84,7 @@ def serve(request: ServeRequest, config: Config) -> None:
     listener = bound(request.host, request.port)
     with listener, judging, RequestQueue(config.serve, judging.queue, judging) as queue:
 
-        class Server(uvicorn.Server):
+        class JudgeServer(uvicorn.Server):
             """Stops the queue first: requests that wait for a verdict would keep their connections open."""
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -101,7 +101,7 @@ def serve(request: ServeRequest, config: Config) -> None:
         how = f"with{'' if token else 'out'} a token, {workers} at a time on {judging.device}"
         _announce(listener, how, why)
         try:
-            Server(settings).run(sockets=[listener])
+            JudgeServer(settings).run(sockets=[listener])
         except KeyboardInterrupt:  # uvicorn raises the signal again when it has stopped
             pass
 

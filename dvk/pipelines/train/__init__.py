@@ -39,7 +39,7 @@ from dvk.pipelines.tracebacks import of_episode
 from dvk.pipelines.train import page
 from dvk.pipelines.train.figures import Guards, episode_figures, grooming_counts, left_out_counts
 from dvk.pipelines.train.live import TrainingView
-from dvk.pipelines.train.replay import Replay, episodes_of
+from dvk.pipelines.train.replay import ReplayBuffer, episodes_of
 from dvk.pipelines.train.state import TrainState
 from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.pipelines.train.validate import validate
@@ -115,7 +115,7 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
             writers.renew(writer, state.backbone)
             updates = config.objective.passes * config.objective.mini_batches
             live.say(f"learning rate {state.learner.settings.rate:g}, updates a step: {updates}")
-            replay = Replay(run, config.objective.replay, state.step)
+            replay = ReplayBuffer(run, config.objective.replay, state.step)
             training = Training(
                 run, config, processes, state, draw, judging, writer, live, metrics, replay
             )
@@ -159,7 +159,7 @@ class Training:
     writer: Backbone
     live: TrainingView
     metrics: Metrics
-    replay: Replay
+    replay: ReplayBuffer
 
     def play(self, num_steps: int) -> None:
         """Run the remaining steps, with a validation before the first one.

@@ -11,7 +11,7 @@ from dvk.records import Episode
 from dvk.runs import RunFolder
 
 
-class Replay:
+class ReplayBuffer:
     """The rows of the last steps.
 
     Args:

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout
+from dvk.harness.launch_plans.calls import CallSpec, GpuProperties, Layout
 from dvk.harness.launch_plans.record import record
 from dvk.records import Task
 
@@ -18,7 +18,9 @@ def main() -> None:
         calls = [CallSpec.model_validate(call) for call in request["calls"]]
         state = {name: Layout.model_validate(layout) for name, layout in request["state"].items()}
         task = Task.model_validate(request["task"])
-        made = record(request["source"], task, calls, state, Gpu.model_validate(request["gpu"]))
+        made = record(
+            request["source"], task, calls, state, GpuProperties.model_validate(request["gpu"])
+        )
         answers.append(made.wire())
     opened = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.exists()]
     json.dump(

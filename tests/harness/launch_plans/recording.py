@@ -8,13 +8,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.harness.launch_plans.calls import CallSpec, Gpu, Layout, describe_call, describe_state
+from dvk.harness.launch_plans.calls import (
+    CallSpec,
+    GpuProperties,
+    Layout,
+    describe_call,
+    describe_state,
+)
 from dvk.harness.launch_plans.plan import LaunchPlan, LaunchRecording, decode
 from dvk.harness.launch_plans.record import record
 from dvk.records import Task
 from dvk.tasks.sourcefile import execute
 
-H100 = Gpu(
+H100 = GpuProperties(
     capability=(9, 0),
     max_shared_bytes=232448,
     properties={

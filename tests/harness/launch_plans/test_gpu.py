@@ -17,8 +17,8 @@ from dvk import machine
 from dvk.composer import applicable
 from dvk.composer.capture.export import trace_module
 from dvk.composer.compose import Plan, compose
-from dvk.harness.launch_plans.calls import Gpu, describe_call, describe_state
-from dvk.harness.launch_plans.plan import LaunchRecording, PlanError, PlanMismatch, decode
+from dvk.harness.launch_plans.calls import GpuProperties, describe_call, describe_state
+from dvk.harness.launch_plans.plan import LaunchPlanError, LaunchRecording, PlanMismatch, decode
 from dvk.harness.launch_plans.replay import Replay
 from dvk.tasks.build import build
 from tests.harness.launch_plans.recording import HEADER, KERNEL, LAUNCH, MODULE, REFERENCE, task
@@ -109,7 +109,7 @@ def cases() -> dict[str, Case]:
     found["launch"] = written(KERNEL + MODULE + LAUNCH)
     found["autotuned"] = written(tuned + MODULE + LAUNCH.replace(", BLOCK=256", ""))
     found["numbers"] = written(NUMBERS)
-    gpu = Gpu.of_device(0).model_dump(mode="json")
+    gpu = GpuProperties.of_device(0).model_dump(mode="json")
     requests = [
         {
             "source": case.source,
@@ -227,7 +227,7 @@ def changed(case: Case, change: Any) -> LaunchRecording:
 def test_launches_that_do_not_fit_the_kernel_are_refused(cases, change):
     case = cases["launch"]
     recording = changed(case, change)
-    with pytest.raises((PlanError, ValueError)):
+    with pytest.raises((LaunchPlanError, ValueError)):
         made = Replay(recording, recording.plans[0])
         made.load(case.model.state_dict())
         made.run(case.tensors)
@@ -245,5 +245,5 @@ def test_plans_for_another_gpu_are_refused(cases):
     wire = case.recording.wire()
     wire["plans"][0]["arch"] += 10
     recording = decode(wire)
-    with pytest.raises(PlanError, match="compiled for"):
+    with pytest.raises(LaunchPlanError, match="compiled for"):
         Replay(recording, recording.plans[0])

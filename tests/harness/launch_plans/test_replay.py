@@ -10,7 +10,7 @@ import random
 import pytest
 import torch
 
-from dvk.harness.launch_plans.plan import LaunchRecording, PlanError, PlanMismatch, decode
+from dvk.harness.launch_plans.plan import LaunchPlanError, LaunchRecording, PlanMismatch, decode
 from dvk.harness.launch_plans.replay import OutOfBounds, Replay
 from tests.harness.launch_plans.recording import HEADER, MODULE, recorded, reference, steps
 from tests.harness.launch_plans.replays import replay
@@ -122,14 +122,14 @@ def test_an_out_of_bounds_write_is_detected():
 
 def test_inputs_and_weights_must_be_what_was_recorded():
     made = replay(HEADER + MODULE + "        return x * self.weight\n")
-    with pytest.raises(PlanError, match="load the weights"):
+    with pytest.raises(LaunchPlanError, match="load the weights"):
         made.run([torch.ones(8, 64)])
     for state in ({}, {"weight": torch.ones(63)}, {"weight": torch.ones(64).double()}):
-        with pytest.raises(PlanError, match="weight"):
+        with pytest.raises(LaunchPlanError, match="weight"):
             made.load(state)
     made.load({"weight": torch.ones(64)})
     for inputs in ([], [torch.ones(8, 63)], [torch.ones(64, 8).t()], [torch.ones(8, 64).double()]):
-        with pytest.raises(PlanError, match="input"):
+        with pytest.raises(LaunchPlanError, match="input"):
             made.run(inputs)
 
 
@@ -167,7 +167,7 @@ def test_a_real_result_that_looks_otherwise_is_noticed():
 )
 def test_operators_that_no_recording_has_are_refused(op):
     recording = decode(edited(lambda plan: plan["call"][0].update(op=op)))
-    with pytest.raises(PlanError, match="not an operator"):
+    with pytest.raises(LaunchPlanError, match="not an operator"):
         Replay(recording, recording.plans[0], "cpu")
 
 
@@ -198,7 +198,7 @@ def test_operators_that_no_recording_has_are_refused(op):
     ],
 )
 def test_malformed_plans_are_refused(change):
-    with pytest.raises(PlanError):
+    with pytest.raises(LaunchPlanError):
         decode(edited(change))
 
 
@@ -224,7 +224,7 @@ def test_anything_may_come_over_the_wire():
                 made.load({"weight": torch.ones(64)})
                 made.run([torch.ones(8, 64)])
             kept += 1
-        except (PlanError, TypeError, RuntimeError, IndexError):
+        except (LaunchPlanError, TypeError, RuntimeError, IndexError):
             continue  # said so, or torch refused the operands
     assert kept < 300
 
@@ -234,5 +234,5 @@ def test_cubins_do_not_unpack_without_end():
 
     bomb = base64.b64encode(zlib.compress(bytes(80 << 20))).decode()
     wire = LaunchRecording(plans=(), cubins={}).wire()
-    with pytest.raises(PlanError, match="too large"):
+    with pytest.raises(LaunchPlanError, match="too large"):
         decode({**wire, "cubins": {"a": bomb}})

@@ -17,7 +17,7 @@ CDIV = "static inline long cdiv(long a, long b) { return (a + b - 1) / b; }\n"
 """Divide and round up: `ir.symint` writes it for the number of slices of a size that is known at run time."""
 
 
-class Cpp(Codegen):
+class CppCodegen(Codegen):
     """See the module."""
 
     schedule_types = CPP

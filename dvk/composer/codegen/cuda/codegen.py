@@ -13,7 +13,7 @@ from dvk.composer.ir.schedules.cuda import CUDA, CudaLooped, CudaPersistent, Cud
 from dvk.target import DEFAULT, Target
 
 
-class Cuda(Codegen):
+class CudaCodegen(Codegen):
     """See the module."""
 
     schedule_types = CUDA

@@ -22,7 +22,7 @@ from dvk.composer.ir.schedules.triton import (
 from dvk.target import DEFAULT, Target
 
 
-class Triton(Codegen):
+class TritonCodegen(Codegen):
     """See the module."""
 
     has_families = True
