@@ -187,6 +187,15 @@ def test_a_name_may_be_user_defined(tmp_path: Path) -> None:
             load(settings=[f"credit.advantage={wrong}"])
 
 
+def test_a_name_with_dots_that_is_not_quoted_gets_the_hint() -> None:
+    with pytest.raises(UsageError, match="rewards.weights.x") as caught:
+        load(settings=["rewards.weights.x.py:term=1"])
+    assert "--set 'rewards.weights.\"x.…\"=value'" in caught.value.hint
+    with pytest.raises(UsageError, match="judge.num_seeds") as caught:
+        load(settings=["judge.num_seeds.x=1"])
+    assert "quoted" not in caught.value.hint
+
+
 @pytest.mark.parametrize("quote", ["'", '"'])
 def test_parts_of_a_key_may_be_quoted(tmp_path: Path, quote: str) -> None:
     file = tmp_path / "x.py"

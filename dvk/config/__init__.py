@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -180,9 +181,11 @@ def _validated(merged: dict[str, Any]) -> Config:
                 f"bad setting `{key}`: unknown setting",
                 f"{hint}see `dvk doctor --settings` for all keys",
             ) from None
-        raise UsageError(
-            f"bad setting `{key}`: {first['msg']}", "see `dvk doctor --settings` for all keys"
-        ) from None
+        hint = "see `dvk doctor --settings` for all keys"
+        parent, _, last = key.rpartition(".")
+        if isinstance(first["input"], dict) and parent in _tables():  # `weights.x.py:term=1`
+            hint = f"a name with dots is quoted: --set '{parent}.\"{last}.…\"=value'"
+        raise UsageError(f"bad setting `{key}`: {first['msg']}", hint) from None
     names.check(config, Config())
     return config
 
@@ -197,6 +200,16 @@ def _keys(section: Section, prefix: str = "") -> list[str]:
             _keys(value, f"{prefix}{name}.") if isinstance(value, Section) else [prefix + name]
         )
     ]
+
+
+def _tables() -> set[str]:
+    """Dotted keys of the settings that are tables of names."""
+    defaults = Config()
+    return {
+        key
+        for key in _keys(defaults)
+        if isinstance(reduce(getattr, key.split("."), defaults), dict)
+    }
 
 
 def _literal(text: str) -> Any:

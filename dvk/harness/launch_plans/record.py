@@ -163,10 +163,8 @@ class Recorder:
                 "it returns memory that it keeps and that its next call writes again"
             )
         third = settle.without_idle_views(third, {*buffers.values(), *returned})
-        making, first = (
-            self.tape.steps[: self._loaded],
-            [*self._first, *self.tape.steps[marks[0] : marks[1]]],
-        )
+        making = self.tape.steps[: self._loaded]
+        first = [*self._first, *self.tape.steps[marks[0] : marks[1]]]
         own = {*held.values(), *buffers.values()}
         prepared = settle.prepare(
             self.tape,
