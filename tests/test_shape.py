@@ -38,6 +38,7 @@ LAYERS = {
     "speedups": 0.16,
     "stats": 0.17,
     "aten": 0.18,
+    "graph_costs": 0.19,
     "registry": 0.2,
     "config": 0.3,
     "resources": 0.35,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from dvk import crashes
 from dvk.agents import policy, selection, summary
-from dvk.agents.dialects import Dialect
-from dvk.agents.task_context import TaskContext
+from dvk.agents.dialects import Dialect, ProseDialect
+from dvk.agents.task_context import TaskContext, bounded
 from dvk.agents.turns import best_window
 from dvk.backbone import Completion, Conversation
 from dvk.config import Config
@@ -57,6 +57,8 @@ class ConversationState:
     """Positions of the turns that this iteration continues from."""
     since: int = 0
     """Position of this iteration's first turn."""
+    start: tuple[Turn, ...] = ()
+    """Judged candidates of others that it improves on, shown before its own turns."""
     ended: bool = False
     """Nothing more will be added to it."""
 
@@ -87,6 +89,7 @@ class EpisodeRunner:
         dialect: the backbone's dialect.
         proposer: the backbone's name.
         step: training step, for the record.
+        seeds: judged candidates to begin with, the best first; each conversation starts from one of them.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class EpisodeRunner:
         *,
         proposer: str,
         step: int = 0,
+        seeds: Sequence[Turn] = (),
     ):
         self.position, self.subject, self.offered, self.dialect, self.config = (
             position,
@@ -107,7 +111,9 @@ class EpisodeRunner:
             dialect,
             config,
         )
-        self.proposer, self.step = proposer, step
+        self.proposer, self.step, self.seeds = proposer, step, tuple(seeds)
+        if isinstance(dialect, ProseDialect):
+            self.subject = bounded(subject, config)
         self.ready: list[ConversationState] = []
         """Conversations whose next question can be asked."""
         self.num_open = 0
@@ -154,7 +160,11 @@ class EpisodeRunner:
             asked = self.dialect.selection(self.subject, self.offered, agents)
         elif conversation.key.role == "policy":
             asked = policy.build_prompt(
-                self.dialect, self.subject, conversation.skills, conversation.context, agents
+                self.dialect,
+                self.subject,
+                conversation.skills,
+                [*conversation.start, *conversation.context],
+                agents,
             )
         else:
             assert self._summarised is not None
@@ -266,6 +276,8 @@ class EpisodeRunner:
         given: tuple[Skill, ...] | None = None,
     ) -> None:
         conversation = ConversationState(key, skills, given)
+        if key.role == "policy" and self.seeds:
+            conversation.start = (self.seeds[key.rollout % len(self.seeds)],)
         self._talks.append(conversation)
         self.ready.append(conversation)
         self.num_open += 1

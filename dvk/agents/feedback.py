@@ -10,11 +10,12 @@ import re
 
 from pydantic import ValidationError
 
+from dvk.agents.bounds import Bounds, gap, ms_text
 from dvk.agents.task_context import cut
 from dvk.harness.profiling.feedback import feedback as profile_words
 from dvk.harness.profiling.record import Profile
 from dvk.harness.toolchain.compiler_log import first_error
-from dvk.records import Status, Timing, Verdict, show_ratio
+from dvk.records import Status, Timing, Verdict
 
 FEEDBACK_TOKENS = 500
 """Tokens of feedback per attempt: the first error, or the figures and a dozen profile lines."""
@@ -50,16 +51,21 @@ _PLACE = re.compile(
     r"(?:([\d,]+) of ([\d,]+) elements .*)?worst at (\[[\d, ]*\]): (\S+) instead of (\S+)"
 )
 
+_WORST = re.compile(r"(worst|first) at (\[[\d, ]*\]): (\S+) instead of (\S+)")
 
-def describe(verdict: Verdict, num_tokens: int, best: Timing | None = None) -> str:
+
+def describe(
+    verdict: Verdict, num_tokens: int, best: Timing | None = None, bounds: Bounds | None = None
+) -> str:
     """The judge's findings in at most about `num_tokens` tokens.
 
     Args:
         verdict: the attempt's verdict.
         num_tokens: budget; the parts that explain most come first and stay whole longest.
         best: timing of the fastest earlier attempt of this conversation, if any was correct.
+        bounds: what bounds the task's time, for the gap to the roofline and to PyTorch's fastest line.
     """
-    parts = _right(verdict) if verdict.status is Status.OK else _wrong(verdict)
+    parts = _right(verdict, bounds) if verdict.status is Status.OK else _wrong(verdict)
     if best is not None:
         if verdict.timing is None:
             parts.append(f"The best earlier attempt was right and ran at {best.speedup}.")
@@ -98,6 +104,11 @@ def complaint(verdict: Verdict) -> str:
 def _wrong(verdict: Verdict) -> list[str]:
     parts = [f"{_HEADS[verdict.status]}. {complaint(verdict)}"]
     if verdict.status is Status.MISMATCH:
+        if (place := _WORST.search((verdict.error or "")[:MAX_READ])) is not None:
+            which, index, got, expected = place.groups()
+            parts.append(
+                f"{which.capitalize()} wrong element: index {index}, expected {expected}, got {got}."
+            )
         if verdict.shapes:
             parts.append(f"Right before that on: {', '.join(verdict.shapes)}.")
         if verdict.tolerance is not None and verdict.worst_error is not None:
@@ -107,7 +118,7 @@ def _wrong(verdict: Verdict) -> list[str]:
     return parts
 
 
-def _right(verdict: Verdict) -> list[str]:
+def _right(verdict: Verdict, bounds: Bounds | None) -> list[str]:
     parts = [f"Correct on {verdict.num_checks} input sets."]
     timing = verdict.timing
     if timing is None:
@@ -123,15 +134,11 @@ def _right(verdict: Verdict) -> list[str]:
             else "no different in speed from"
         )
         parts.append(
-            f"{timing.speedup}, {side} PyTorch: {_ms(timing.candidate_ms)} against {_ms(timing.reference_ms)} a call "
+            f"{timing.speedup}, {side} PyTorch: {ms_text(timing.candidate_ms)} against {ms_text(timing.reference_ms)} a call "
             "(95 % interval in brackets)."
         )
         parts += [f"Against {name}: {ratio}." for name, ratio in timing.baselines.items()]
-        if timing.floor_ms:
-            used = show_ratio(timing.candidate_ms / timing.floor_ms)
-            parts.append(
-                f"Moving the data once takes {_ms(timing.floor_ms)} on this machine: {used} of that is used."
-            )
+        parts += gap(bounds, timing)
     spilled = [
         f"{name} ({facts['spill_bytes']} bytes)"
         for name, facts in verdict.compiled.items()
@@ -160,7 +167,3 @@ def _tidy(text: str) -> str:
     return _FOLDERS.sub(
         "", _OWN_FILE.sub(r"\1 of the file", _COMMAND.sub("its command ", text))
     ).strip()
-
-
-def _ms(ms: float) -> str:
-    return f"{ms * 1e3:.3g} µs" if ms < 1 else f"{ms:.4g} ms"

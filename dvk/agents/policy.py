@@ -36,7 +36,8 @@ def build_prompt(
     )
     for most in range(settings.kept_attempts, 0, -1):
         shown = [
-            _shown(dialect, turns, position, settings) for position in turns_in_budget(turns, most)
+            _shown(dialect, subject, turns, position, settings)
+            for position in turns_in_budget(turns, most)
         ]
         if sum(len(answer) + len(found) for answer, found in shown) <= left or most == 1:
             break
@@ -67,11 +68,16 @@ def revise(
 
 
 def _shown(
-    dialect: Dialect, turns: Sequence[Turn], position: int, settings: AgentsConfig
+    dialect: Dialect,
+    subject: TaskContext,
+    turns: Sequence[Turn],
+    position: int,
+    settings: AgentsConfig,
 ) -> tuple[str, str]:
     """An attempt and its verdict, as shown in the next prompt."""
     turn = turns[position]
-    found = dialect.feedback(turn.verdict, turn.malformed, best_timing(turns[:position]), settings)
+    best = best_timing(turns[:position])
+    found = dialect.feedback(turn.verdict, turn.malformed, best, settings, subject.bounds)
     return visible(turn.completion).strip() or "(no answer)", found
 
 

@@ -6,9 +6,12 @@ Budgets are in tokens, texts in characters: the text must not depend on the toke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from dvk import target
+from dvk.agents import bounds
 from dvk.composer import CannotCompose, CapturedGraph
+from dvk.config import Config
 from dvk.records import BackendName, Skill, Task, TensorSpec
 from dvk.tasks.sizes import num_bytes, tensor_bytes
 
@@ -16,6 +19,8 @@ TASK_TOKENS = 6000
 """Tokens of the reference's source in a prompt; KernelBench's longest has about 4,000."""
 SKILLS_TOKENS = 4500
 """Tokens of all given skills together: three seeds of at most 1,450 each fit."""
+GRAPH_TOKENS = 1500
+"""Tokens of the captured operators in a prompt: some 60 lines; of longer graphs the middle is left out."""
 SUMMARY_TOKENS = 12000
 """Tokens of a trajectory in a summary's prompt: three answers of 3,000 tokens, task and skills."""
 NEW_SKILL_TOKENS = 512
@@ -39,6 +44,8 @@ class TaskContext:
     """The reason why there is no graph, if known."""
     answers: tuple[str, ...] = field(default=(), compare=False)
     """Plans as text that the policy chooses from, where they are known: those that a table of measured plans holds."""
+    bounds: bounds.Bounds | None = field(default=None, compare=False)
+    """What bounds the task's time, for models that read prose."""
 
 
 def cut(text: str, num_tokens: int) -> str:
@@ -109,6 +116,27 @@ def task(subject: TaskContext, num_tokens: int) -> str:
         f"Precision class: {given.precision}. Mode: {'eval' if given.eval_mode else 'as constructed (train)'}."
     )
     return "\n".join([*lines, "", "```python", cut(given.source.strip(), num_tokens), "```"])
+
+
+def bounded(subject: TaskContext, config: Config) -> TaskContext:
+    """The task with its bounds by shapes and peaks, unless better ones are known."""
+    if subject.bounds is not None:
+        return subject
+    graph = subject.captured.graph if subject.captured is not None else None
+    device = target.of_judge(config, subject.task.device)
+    return replace(subject, bounds=bounds.of(subject.task, graph, config, device))
+
+
+def operators(subject: TaskContext, num_tokens: int) -> str:
+    """The captured graph, an operator a line, weights with their names; empty without a graph."""
+    if subject.captured is None:
+        return ""
+    graph = subject.captured.graph
+    lines = graph.listing().splitlines()
+    for number, node in enumerate(graph.nodes):
+        if node.target and node.op in ("param", "buffer"):
+            lines[number] += f"  # {node.target}"
+    return cut("\n".join(lines), num_tokens)
 
 
 def traffic(subject: TaskContext) -> int:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from dvk import crashes
 from dvk.agents import dialects, policy, repair, writers
 from dvk.agents.rollout import sampling
-from dvk.agents.task_context import TaskContext
+from dvk.agents.task_context import TaskContext, bounded
 from dvk.backbone import Backbone, Completion, Conversation, Sampling
 from dvk.backends import default_device
 from dvk.config import Config
@@ -136,8 +136,10 @@ class _Questions(Generic[K]):
         self, key: K, arm: TrialArm, dialect: dialects.Dialect, config: Config
     ) -> crashes.Crashed | None:
         """Add an arm's question; return the exception if it has none."""
+        prose = isinstance(dialect, dialects.ProseDialect)
+        subject = bounded(arm.subject, config) if prose else arm.subject
         question = crashes.run_guarded(
-            "playing it", policy.build_prompt, dialect, arm.subject, arm.skills, (), config.agents
+            "playing it", policy.build_prompt, dialect, subject, arm.skills, (), config.agents
         )
         if isinstance(question, crashes.Crashed):
             return question

@@ -30,13 +30,19 @@ CLOSE_S = 10.0
 """Longest wait for a local model to reach its next step before other work begins."""
 
 
+UNASKED = Completion(text="", finish="error", error="a cap on the model left no room to ask it")
+"""Answer to a question that a cap left out of a call."""
+
+
 class RecordedCall(Record):
     """One call of `generate`, answered."""
 
     id: str = Field(
         description="Content hash of who was asked what: name, conversations, sampling."
     )
-    conversations: tuple[Conversation, ...] = Field(description="What the model was shown.")
+    conversations: tuple[Conversation, ...] = Field(
+        description="What the model was shown: as many as the caps allowed."
+    )
     sampling: Sampling = Field(description="How the answers were drawn.")
     completions: tuple[Completion, ...] = Field(
         description="The answers, in the order of the conversations."
@@ -96,7 +102,7 @@ class RecordedBackbone:
     def generate(
         self, conversations: Sequence[Conversation], sampling: Sampling
     ) -> list[Completion]:
-        """The recorded answers, else `backbone`'s.
+        """The recorded answers, else `backbone`'s; `UNASKED` to the last questions where not all fit the caps.
 
         Raises:
             OutOfTime: nothing is recorded and no time is left, or it ends while the model writes.
@@ -114,7 +120,7 @@ class RecordedBackbone:
         elif catch_up := getattr(self.backbone, "catch_up", None):
             catch_up(conversations, sampling)
         self.usage.add(call.prompt_tokens, call.completion_tokens, call.seconds, call.cost_usd)
-        return list(call.completions)
+        return [*call.completions, *[UNASKED] * (len(conversations) - len(call.completions))]
 
     def close(self) -> None:
         """Later answers come too late to be recorded; a model that writes in this process is stopped."""
@@ -128,7 +134,8 @@ class RecordedBackbone:
     ) -> RecordedCall:
         if self.left() <= 0:
             raise OutOfTime
-        sampling = self._allowance.limited(conversations, sampling, self.calls)
+        number, sampling = self._allowance.fitting(conversations, sampling, self.calls)
+        conversations = conversations[:number]
         if self.brake is not None:
             self.brake.check()
         self.on_ask(len(conversations))

@@ -70,6 +70,12 @@ def command(
             "path/to/file.py:function."
         ),
     ] = "auto",
+    seed_candidate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A candidate of yours to judge first and to improve: a file with ModelNew in Triton, CUDA, C++ or PyTorch. Repeatable."
+        ),
+    ] = None,
     own_kernels: Annotated[
         bool,
         typer.Option(
@@ -142,6 +148,7 @@ def command(
         _alone(
             beside
             | {"--backbone": backbone, "--davinci": davinci, "--train": train, "--dynamic": dynamic}
+            | {"--seed-candidate": seed_candidate}
         )
         source = whole, own, inputs, dtype, device
         how = {"backend": backend, "strategy": strategy, "baselines": tuple(baseline or ())}
@@ -168,6 +175,7 @@ def command(
         argv=tuple(sys.argv),
         backbone=backbone,
         davinci=davinci,
+        seeds=tuple(seed_candidate or ()),
     )
     summary = optimize(request, merged)
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
@@ -242,14 +250,16 @@ ENDED = {
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """Print the outcome for people."""
-    from dvk.pipelines.report.spending import proposer_lines
+    from dvk.pipelines.report.spending import ended, proposer_lines
     from dvk.speedups import interval, over_baseline
 
     run = summary["run"]
     if summary["status"] != "faster":
         return [
             f"{ENDED[str(summary['status'])]}: {summary['reason']}",
+            *ended(summary),
             *shapes(summary),
+            *seeds(summary),
             *proposer_lines(summary),
             *doubts(summary),
             *(
@@ -282,10 +292,21 @@ def lines(summary: dict[str, Any]) -> list[str]:
     return [
         *(shapes(summary) or found),
         *([f"not confirmed: {summary['reason']}"] if summary["reason"] else []),
+        *ended(summary),
+        *seeds(summary),
         *doubts(summary),
         *model(summary),
         f"drop-in: {summary['best']}  ({summary.get('use') or 'from best import ModelNew'}; {fused_when(summary)})",
         f"report:  {run}/report.html",
+    ]
+
+
+def seeds(summary: dict[str, Any]) -> list[str]:
+    """Print a line for each of the user's candidates."""
+    return [
+        f"{row['title']}: "
+        + (f"{row['speedup']:.2f}×" if row["speedup"] else f"{row['status']}, {row['error']}")
+        for row in summary.get("seeds", ())
     ]
 
 
@@ -297,6 +318,11 @@ def fused_when(summary: dict[str, Any]) -> str:
 def fastest(summary: dict[str, Any]) -> list[str]:
     """Print which of PyTorch's lines is handed out; where own kernels are, the best line beside them."""
     own = summary.get("own")
+    if summary.get("winner") == "seed":
+        return [
+            f"your own candidate is fastest here; "
+            f"{'the best of dvk is ' + format(own['speedup'], '.2f') + '×' if own else 'dvk found none'}"
+        ]
     if summary.get("winner") not in (None, "dvk"):
         told = (
             f"the best of dvk's own kernels {own['speedup']:.2f}×"

@@ -31,6 +31,13 @@ Data = Annotated[
         "--data", help="Examples to learn from instead of the composer's: JSONL or parquet."
     ),
 ]
+Teacher = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        help="Language model that teaches instead of the composer: it plays generated tasks, e.g. endpoint:MODEL.",
+    ),
+]
 Backends = Annotated[
     list[str] | None,
     typer.Option("--backend", help="What the composer writes: triton, cpp (default: both)."),
@@ -71,6 +78,7 @@ def everything(
     out: Out = None,
     resume: Resume = False,
     data: Data = None,
+    backbone: Teacher = None,
     backend: Backends = None,
     tasks: Tasks = None,
     workers: Workers = None,
@@ -93,6 +101,7 @@ def everything(
             config,
             settings,
             data=data,
+            backbone=backbone,
             backend=backend,
             tasks=tasks,
             workers=workers,
@@ -109,10 +118,12 @@ def collect(
     out: Out = None,
     resume: Resume = False,
     data: Data = None,
+    backbone: Teacher = None,
     backend: Backends = None,
     tasks: Tasks = None,
     workers: Workers = None,
     as_json: Json = False,
+    recipe: Recipe = None,
     config: Conf = None,
     settings: Settings = None,
 ) -> None:
@@ -125,9 +136,11 @@ def collect(
         config,
         settings,
         data=data,
+        backbone=backbone,
         backend=backend,
         tasks=tasks,
         workers=workers,
+        recipe=recipe,
     )
 
 
@@ -262,6 +275,7 @@ def run(
     settings: list[str] | None,
     *,
     data: list[Path] | None = None,
+    backbone: str | None = None,
     backend: list[str] | None = None,
     tasks: int | None = None,
     workers: int | None = None,
@@ -281,6 +295,8 @@ def run(
         raise UsageError(
             f"the composer has no short form for `{unknown[0]}`", "choose triton or cpp"
         )
+    if backbone is not None and data:
+        raise UsageError("--backbone plays tasks, --data brings examples", "give one of them")
     suites = [str(folder) for folder in against] if against else None
     merged = configuration.load(
         config,
@@ -292,6 +308,7 @@ def run(
     request = SftRequest(
         stages=stages,
         data=tuple(data or ()),
+        teacher=backbone,
         start=start,
         backends=chosen,
         best_steps=best_steps,

@@ -16,11 +16,12 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from dvk import machine
+from dvk.agents.bounds import Bounds
 from dvk.backbone import Backbone
 from dvk.composer import CapturedGraph
 from dvk.config import Config
 from dvk.errors import ModelError
-from dvk.records import BackendName, Candidate, Skill, Task, Trace, Verdict
+from dvk.records import BackendName, Candidate, Skill, Task, Trace, Turn, Verdict
 from dvk.search.tunings import Known
 from dvk.target import DEFAULT, Target
 
@@ -57,6 +58,10 @@ class SearchProblem:
         default=lambda title, why: None, compare=False, repr=False
     )
     """Takes the title of a candidate that is not judged, and the reason."""
+    bounds: Callable[[], Bounds | None] = field(default=lambda: None, compare=False, repr=False)
+    """What bounds the task's time by now; a resumed search gets the same from each call as before."""
+    seeds: tuple[Turn, ...] = ()
+    """The user's candidates: parents of a model's programs. Judged, once `seeded.first` has begun."""
 
 
 def device_of(config: Config, device: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import stdev
 
+from dvk.agents.dialects import Dialect, ProseDialect
 from dvk.records import Candidate, Skill, Status, Turn, Verdict
 from dvk.search.novelty import distance
 
@@ -99,6 +100,26 @@ class ArchivedProgram:
             for verdict in self.verdicts
             if verdict.timing is not None
         ]
+
+
+def of_seeds(seeds: Sequence[Turn], dialect: Dialect) -> list[ArchivedProgram]:
+    """Judged seeds as programs of an archive, right ones by speed, then wrong ones by how near they are.
+
+    None for a dialect that reads no whole files, and none that are refused as cheating: a model would repeat it.
+    """
+    if not isinstance(dialect, ProseDialect):
+        return []
+    made = [
+        ArchivedProgram(
+            turn.model_copy(update={"completion": dialect.write_policy(turn.candidate.source)}),
+            verdicts=[turn.verdict],
+        )
+        for turn in seeds
+        if turn.candidate is not None
+        and turn.verdict is not None
+        and turn.verdict.status not in (Status.CHEAT, Status.BROKEN_TASK)
+    ]
+    return sorted(made, key=lambda one: (one.right, one.score, one.nearness), reverse=True)
 
 
 class Archive:

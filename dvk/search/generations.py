@@ -18,9 +18,11 @@ Following = Callable[[Archive], list[WriteJob]]
 
 
 def generations(writer: ProgramWriter, following: Following) -> Proposals:
-    """Openings, then the jobs of `following`, round by round."""
+    """Openings, or the jobs of `following` on the user's candidates; then those of `following`, round by round."""
     archive, patience = Archive(), Patience()
-    jobs = writer.openings()
+    for program in writer.seeds:
+        archive.add(program)
+    jobs = following(archive) if writer.seeds else writer.openings()
     while jobs:
         programs = new(writer.write(jobs))
         if not (yield from judge_all(writer, programs)):

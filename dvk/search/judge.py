@@ -34,7 +34,10 @@ def search(problem: SearchProblem) -> Proposals:
     writer = ProgramWriter(problem, "judge")
     dialect = writer.prose("has a reviewer say in words what to change")
     patience = Patience()
-    branches = [Branch() for _ in range(BRANCHES)]
+    branches = [
+        Branch.of(writer.seeds[n % len(writer.seeds)]) if writer.seeds else Branch()
+        for n in range(BRANCHES)
+    ]
     number = 0
     while True:
         number += 1
@@ -65,6 +68,11 @@ class Branch:
     repairs: int = 0
     """Repair attempts so far."""
     rounds: int = 0
+
+    @classmethod
+    def of(cls, program: ArchivedProgram) -> Branch:
+        """A branch that begins with a judged program."""
+        return cls(current=program, best=program if program.right else None)
 
     def next_round(self, program: ArchivedProgram | None) -> None:
         """Advance after a round.

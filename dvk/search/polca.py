@@ -43,7 +43,9 @@ def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     writer = ProgramWriter(problem, "polca")
     archive, memory, patience = Archive(), RunningSummary(writer), Patience()
-    jobs = writer.openings()
+    for program in writer.seeds:
+        archive.add(program)
+    jobs = proposals(writer, memory, archive.ranked()[:POPPED], 0)
     again: list[ArchivedProgram] = []
     step = 0
     while True:

@@ -18,11 +18,12 @@ from dvk.agents.briefs import Brief
 from dvk.agents.dialects import ProseDialect
 from dvk.agents.reading import MalformedAnswer
 from dvk.agents.rollout import sampling
+from dvk.agents.task_context import bounded
 from dvk.backbone import Completion, Conversation
 from dvk.errors import UsageError
 from dvk.records import Candidate, Role, Skill, Trace, Turn, content_hash
 from dvk.search import SearchProblem
-from dvk.search.archive import ArchivedProgram
+from dvk.search.archive import ArchivedProgram, of_seeds
 
 NUM_OPENINGS = 4
 """Programs started from the task alone, half of them with skills."""
@@ -62,12 +63,23 @@ class ProgramWriter:
             )
         self.problem, self.strategy, self.backbone = problem, strategy, problem.backbone
         self.dialect = dialects.get(self.backbone.dialect)
-        self.subject = TaskContext(problem.task, problem.captured, problem.backend)
+        self.subject = self._subject()
+        self.seeds = of_seeds(problem.seeds, self.dialect)
+        """The user's candidates, the best first."""
         self.agents = problem.config.agents
         self.rng = random.Random(content_hash(str(problem.config.seed), problem.task.id, strategy))
         self._asked_before: Counter[str] = Counter()
-        self._proposed: set[str] = set()
+        self._proposed = {program.candidate.id for program in self.seeds}
         self._num_traces = 0
+
+    def _subject(self) -> TaskContext:
+        """The task with what bounds it by now."""
+        problem = self.problem
+        known = problem.bounds()
+        subject = TaskContext(problem.task, problem.captured, problem.backend, bounds=known)
+        return (
+            bounded(subject, problem.config) if isinstance(self.dialect, ProseDialect) else subject
+        )
 
     # ------------------------------------------------------------ asking
 
@@ -217,6 +229,7 @@ class ProgramWriter:
             self._proposed.add(found.id)
             short = "" if isinstance(self.dialect, ProseDialect) else answer.text
             made.append(ArchivedProgram(turn, job.skills, job.parents, idea, short))
+        self.subject = self._subject()
         return made
 
 

@@ -9,7 +9,7 @@ import pytest
 from dvk import backends
 from dvk.agents import dialects, notes, policy, selection, summary
 from dvk.agents.dialects import chat
-from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
+from dvk.agents.dialects.examples import RULES, TITLES, worked
 from dvk.agents.task_context import SUMMARY_TOKENS, TaskContext
 from dvk.agents.turns import best_timing, turns_in_budget
 from dvk.backbone import Completion
@@ -218,17 +218,13 @@ def test_a_candidate_is_signed() -> None:
 
 
 @pytest.mark.parametrize("backend", ["triton", "cuda", "cpp"])
-def test_every_back_end_is_explained_by_an_example(backend: str) -> None:
-    text = EXAMPLES[backend]  # type: ignore[index]
-    assert backends.detect(text) == backend and static.refuse(text) is None
-    compile(text, "example", "exec")
+def test_every_back_end_is_explained_by_two_examples(backend: str) -> None:
     asked = CHAT.policy(TaskContext(TASK, None, backend), [], SETTINGS).messages[0]["content"]  # type: ignore[arg-type]
-    assert (
-        text in asked
-        and RULES[backend] in asked
-        and TITLES[backend] in asked
-        and SOURCE.strip() in asked
-    )  # type: ignore[index]
+    assert len(worked(backend)) == 2  # type: ignore[arg-type]
+    for one in worked(backend):  # type: ignore[arg-type]
+        assert backends.detect(one.candidate) == backend and static.refuse(one.candidate) is None
+        assert one.candidate in asked and "class Model(nn.Module)" in one.reference
+    assert RULES[backend] in asked and TITLES[backend] in asked and SOURCE.strip() in asked  # type: ignore[index]
 
 
 # ---------------------------------------------------------------- inverses of parsing

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from dvk.agents import TaskContext, run_episode, run_episodes
-from dvk.agents.dialects.examples import EXAMPLES
 from dvk.agents.episode_runner import ConversationKey
 from dvk.agents.rollout import Judging
 from dvk.backbone import Completion, Conversation, Sampling, TokenUsage, open_backbone
-from dvk.harness import judge
 from dvk.harness.queue import JudgeQueue
 from dvk.records import Candidate, Status, Turn
 from dvk.skills import Library
@@ -332,20 +330,3 @@ def test_a_machine_that_cannot_judge_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("dvk.harness.session.attempt.SandboxSession", broken)
     with pytest.raises(OSError, match="no more processes"):
         run_episode(here(), Said(lambda _: RIGHT), None, QUICK)
-
-
-@needs_compiler
-def test_the_example_of_the_prompt_is_what_the_judge_accepts(tmp_path: Path) -> None:
-    from dvk import tasks
-
-    reference = tmp_path / "bias_relu.py"
-    reference.write_text(
-        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
-        "        self.bias = nn.Parameter(torch.randn(width))\n\n    def forward(self, x):\n        return torch.relu(x + self.bias)\n\n\n"
-        "def get_inputs():\n    return [torch.randn(7, 33)]\n\n\ndef get_init_inputs():\n    return [33]\n"
-    )
-    candidates = [
-        Candidate(source=EXAMPLES[backend], backend=backend) for backend in ("cpp", "triton")
-    ]
-    for verdict in judge(tasks.load(str(reference)), candidates, tier="smoke", config=QUICK):
-        assert verdict.status is Status.OK, verdict.error

@@ -44,8 +44,10 @@ class Talking:
         return [Completion(text="x", finish="length") for _ in conversations]
 
 
-def ask(backbone: RecordedBackbone, number: int) -> None:
-    backbone.generate(asking(*(str(n) for n in range(number))), HOW)
+def ask(backbone: RecordedBackbone, number: int) -> list[str]:
+    """Ask so many questions; how the answers ended."""
+    answers = backbone.generate(asking(*(str(n) for n in range(number))), HOW)
+    return [answer.finish for answer in answers]
 
 
 @pytest.fixture
@@ -78,7 +80,8 @@ def test_requests_and_dollars(run: RunFolder) -> None:
     with run:
         counted = RecordedBackbone(Talking(), run, OptimizeConfig(max_requests=5))
         ask(counted, 4)
-        with pytest.raises(CapReached, match="4 of 5 requests"):
+        assert ask(counted, 2) == ["length", "error"], "the first of them fits"
+        with pytest.raises(CapReached, match="5 of 5 requests"):
             ask(counted, 2)
         model = Talking()
         model.name = "priced"
@@ -86,10 +89,57 @@ def test_requests_and_dollars(run: RunFolder) -> None:
         priced.calls.clear()
         for _ in range(3):
             ask(priced, 4)  # 0.0084 USD at most
-        assert model.limits == [1000, 1000, 350]
+        assert model.limits == [1000, 1000, 750], "two useful answers rather than four short ones"
         assert sum(call.cost_usd or 0 for call in priced.calls) == pytest.approx(0.02)
         with pytest.raises(CapReached, match="--max-usd ended .* 0.02 of 0.02 USD"):
             ask(priced, 4)
+
+
+def test_the_first_questions_are_asked_where_not_all_fit_and_a_resumed_run_gets_the_same(
+    run: RunFolder,
+) -> None:
+    with run:
+        model, caps = Talking(), OptimizeConfig(max_tokens=2500)
+        first = ask(RecordedBackbone(model, run, caps), 8)
+        assert first == ["length"] * 4 + ["error"] * 4 and model.limits == [525]
+        again = RecordedBackbone(Talking(), run, caps)
+        assert ask(again, 8) == first
+        assert again.usage.completion_tokens == model.usage.completion_tokens == 4 * 525
+        with pytest.raises(CapReached, match="2500 of 2500 tokens"):
+            ask(again, 8)
+
+
+def test_the_length_of_prompts_is_learned_from_the_server(run: RunFolder) -> None:
+    """A server's own counts replace the guess of two bytes a token; unreported ones leave no room to hope."""
+
+    class Elsewhere:
+        name, dialect, prices = "elsewhere", "chat", None
+
+        def __init__(self, bytes_a_token: float) -> None:
+            self.usage, self.rate, self.limits = TokenUsage(), bytes_a_token, list[int]()
+
+        def generate(
+            self, conversations: Sequence[Conversation], sampling: Sampling
+        ) -> list[Completion]:
+            read = sum(len(c.model_dump_json().encode()) for c in conversations)
+            self.limits.append(sampling.max_tokens)
+            self.usage.add(int(read / self.rate), 10, 0.1)
+            return [Completion(text="x", finish="stop") for _ in conversations]
+
+    long = "word " * 2000
+    size = len(asking(long)[0].model_dump_json().encode())
+    how = Sampling(max_tokens=100_000)
+    with run:
+        for rate, expected in ((3.5, 0.9 * 3.5), (1.0, 0.9), (9.0, 4.0)):
+            model = Elsewhere(rate)
+            model.name = f"elsewhere {rate}"
+            backbone = RecordedBackbone(model, run, OptimizeConfig(max_tokens=100_000))
+            backbone.calls.clear()
+            for _ in range(2):
+                backbone.generate(asking(long), how)
+            assert model.limits[0] == 100_000 - size // 2
+            used = int(size / rate) + 10
+            assert model.limits[1] == pytest.approx(100_000 - used - size / expected, abs=5)
 
 
 def test_dollars_need_prices(run: RunFolder) -> None:

@@ -11,8 +11,7 @@ import pytest
 from dvk import machine
 from dvk.cli.eval import lines
 from dvk.config import Config
-from dvk.harness.timing.roofline import Ceilings
-from dvk.pipelines.eval.flops import flop_ms
+from dvk.harness.timing.roofline import Ceilings, flop_ms
 from dvk.pipelines.eval.hygiene import hygiene_flags
 from dvk.pipelines.eval.page import profile, render
 from dvk.pipelines.eval.playing import eval_config, workers_for

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from dvk import graph_costs
 from dvk.config import Config
 from dvk.pipelines import report
-from dvk.pipelines.report import graph, units
+from dvk.pipelines.report import units
 from dvk.records import Episode, Graph, Node, Status, Turn
 from dvk.runs import RunFolder
 from tests.pipelines.pages import FAILED, NOTHING, Page, write
@@ -192,14 +193,14 @@ def test_bytes_of_tuples_views_and_expanded_operands() -> None:
             node("v4", "custom.op.default", (ref("v3"),), None, ()),
         ),
     )
-    assert [(op.name, op.moved_bytes) for op in graph.operators(made)] == [
+    assert [(op.name, op.moved_bytes) for op in graph_costs.operators(made)] == [
         ("expand", 0),
         ("var_mean", 256 + 16),
         ("getitem", 0),
         ("mul", 16 + 32 + 256),
         ("op", None),
     ]
-    assert graph.least_bytes(made) == 256 + 32 + 256
+    assert graph_costs.least_bytes(made) == 256 + 32 + 256
 
 
 # ---------------------------------------------------------------- the file itself

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dvk.agents.dialects.examples import EXAMPLES
+from dvk.agents.dialects.examples import TITLES, worked
 from dvk.records import Status
 from dvk.search.archive import Archive, gap
 from dvk.search.novelty import distance
@@ -15,16 +15,16 @@ from tests.search.candidates import made, timed
 from tests.search.writing import program
 
 
-@pytest.mark.parametrize("name", sorted(EXAMPLES))
+@pytest.mark.parametrize("name", sorted(TITLES))
 def test_distance_is_of_what_is_computed(name: str) -> None:
-    source = EXAMPLES[name]  # type: ignore[index]  # its own keys
+    source = worked(name)[0].candidate  # type: ignore[arg-type]  # its own keys
     commented = source.replace("import torch\n", "# a remark\n\nimport torch\n", 1).replace(
         "ModelNew(nn", "ModelNew( nn"
     )
     assert distance(source, source) == distance(source, commented) == 0
     renamed = source.replace("width", "columns").replace(" n ", " count ")
     changed = source.replace("0.0", "7.0").replace("0.f", "7.f").replace("> 0 ?", "> 7 ?")
-    others = [distance(source, other) for key, other in EXAMPLES.items() if key != name]
+    others = [distance(source, worked(key)[0].candidate) for key in TITLES if key != name]
     assert distance(source, renamed) < 0.02 < distance(source, changed) < 0.1 < min(others)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from dvk import registry
+from dvk.agents.bounds import Bounds
 from dvk.agents.briefs import Brief, ReviewAdvice
 from dvk.agents.task_context import TaskContext
 from dvk.backbone import Completion, Conversation
@@ -62,8 +63,14 @@ class Dialect(Protocol):
         malformed: str | None,
         best: Timing | None,
         settings: AgentsConfig,
+        bounds: Bounds | None = None,
     ) -> str:
-        """Feedback on the policy's last answer; one of `verdict` and `malformed` is given."""
+        """Feedback on the policy's last answer; one of `verdict` and `malformed` is given.
+
+        Args:
+            best: timing of the fastest earlier attempt.
+            bounds: what bounds the task's time, for dialects with prose.
+        """
 
     def summary(
         self, subject: TaskContext, trace: Trace, skills: Sequence[Skill], settings: AgentsConfig

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.agents import feedback, reading, task_context, tools
+from dvk.agents.bounds import Bounds
 from dvk.agents.briefs import Brief, ReviewAdvice
-from dvk.agents.dialects import searching
-from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
+from dvk.agents.dialects import opening, searching
+from dvk.agents.dialects.examples import TITLES
 from dvk.agents.evidence.offered import shown
 from dvk.agents.feedback import FEEDBACK_TOKENS
 from dvk.agents.task_context import (
     NEW_SKILL_TOKENS,
     SEPARATOR,
-    SKILLS_TOKENS,
     SUMMARY_TOKENS,
     TASK_TOKENS,
     TaskContext,
@@ -49,34 +49,6 @@ Not worth keeping: remarks about this task's sizes, advice to leave the work to 
 lower precision, and whatever the given skills say already. No skill is better than a useless one.
 
 Answer with one call of `update_skill_library`, in English."""
-
-_WRITE = """\
-You write {backend} kernels that make PyTorch code faster. Replace the reference below by a version that computes the same \
-and takes less time.
-
-Your answer holds, after any reasoning, one fenced block ```python with the whole file. It defines `ModelNew`, which takes \
-the constructor arguments of `{entry}`, has parameters and buffers of the same names and shapes, and has a `forward` with the same \
-arguments and results: values, dtypes, shapes, strides. {rules}
-
-It is checked on fresh inputs and weights of several kinds and shapes and timed against the reference. Results kept from \
-earlier calls, work left undone, lowered precision and calls of the reference's own computation are found out.
-
-An example, for `relu(x + bias)`:
-
-```python
-{example}```
-
-The task:
-
-{task}
-{skills}
-Write the fastest correct `ModelNew` for `{entry}` with {backend} kernels."""
-
-_SKILLS = """
-From the skill library. These techniques may fit; use what applies to this task and leave the rest:
-
-{bodies}
-"""
 
 _AGAIN = """\
 The judge's findings on your last version:
@@ -127,18 +99,8 @@ class ChatDialect:
     def policy(
         self, subject: TaskContext, skills: Sequence[Skill], settings: AgentsConfig
     ) -> Conversation:
-        given = (
-            _SKILLS.format(bodies=task_context.skill_texts(skills, SKILLS_TOKENS)) if skills else ""
-        )
-        asked = _WRITE.format(
-            backend=TITLES[subject.backend],
-            rules=RULES[subject.backend],
-            example=EXAMPLES[subject.backend],
-            entry=subject.task.entry,
-            task=task_context.task(subject, TASK_TOKENS),
-            skills=given,
-        )
-        return conversation(None, asked)
+        most = settings.prompt_tokens * 2 // 3  # the rest is for earlier attempts
+        return conversation(None, opening.question(subject, skills, most))
 
     def read_policy(self, subject: TaskContext, answer: Completion) -> Candidate:
         return Candidate(
@@ -154,6 +116,7 @@ class ChatDialect:
         malformed: str | None,
         best: Timing | None,
         settings: AgentsConfig,
+        bounds: Bounds | None = None,
     ) -> str:
         if verdict is None:
             found = searching.NOTHING_READ.format(why=malformed or "it is empty")
@@ -163,7 +126,9 @@ class ChatDialect:
         wish = (
             "Make it faster." if verdict.status.value == "ok" else "Find the cause and repair it."
         )
-        return _AGAIN.format(found=feedback.describe(verdict, FEEDBACK_TOKENS, best), wish=wish)
+        return _AGAIN.format(
+            found=feedback.describe(verdict, FEEDBACK_TOKENS, best, bounds), wish=wish
+        )
 
     # ------------------------------------------------------------ summary
 
@@ -179,7 +144,7 @@ class ChatDialect:
         )
         left = SUMMARY_TOKENS - len(fixed) // task_context.CHARS_PER_TOKEN
         told = [
-            searching.attempt(f"### Version {number}", turn)
+            searching.attempt(f"### Version {number}", turn, subject.bounds)
             for number, turn in enumerate(trace.turns, 1)
         ]
         played = SEPARATOR.join(task_context.fit(told, max(left, SUMMARY_TOKENS // 4)))
@@ -225,7 +190,9 @@ class ChatDialect:
     def revise(
         self, subject: TaskContext, skills: Sequence[Skill], brief: Brief, settings: AgentsConfig
     ) -> Conversation:
-        return searching.revise(self.policy(subject, skills, settings), brief, settings)
+        return searching.revise(
+            self.policy(subject, skills, settings), brief, settings, subject.bounds
+        )
 
     def advise(
         self, subject: TaskContext, turn: Turn, tried: Sequence[str], settings: AgentsConfig

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dvk.agents import feedback, notes, task_context
+from dvk.agents.bounds import Bounds
 from dvk.agents.evidence.offered import shown
 from dvk.agents.reading import MalformedAnswer
 from dvk.agents.task_context import SUMMARY_TOKENS, TaskContext
@@ -112,6 +113,7 @@ class CompactDialect:
         malformed: str | None,
         best: Timing | None,
         settings: AgentsConfig,
+        bounds: Bounds | None = None,
     ) -> str:
         return "\n".join(
             [

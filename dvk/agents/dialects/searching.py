@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from dvk.agents import feedback, notes, reading, task_context, tools
+from dvk.agents.bounds import Bounds, profile_words, words
 from dvk.agents.briefs import Brief, Operation, ReviewAdvice
 from dvk.agents.dialects.examples import TITLES
 from dvk.agents.feedback import FEEDBACK_TOKENS
@@ -100,13 +101,16 @@ _FENCED = re.compile(r"^(```|~~~).*?(?:^\1\s*$|\Z)", re.M | re.S)
 # ---------------------------------------------------------------- writing
 
 
-def revise(opening: Conversation, brief: Brief, settings: AgentsConfig) -> Conversation:
+def revise(
+    opening: Conversation, brief: Brief, settings: AgentsConfig, bounds: Bounds | None = None
+) -> Conversation:
     """The question for one more version: the policy's opening, then the versions and the wish, in one message.
 
     Args:
         opening: the policy's first question.
         brief: the operation and its versions.
         settings: versions are cut, the longest first, if all exceed `prompt_tokens`.
+        bounds: what bounds the task's time.
     """
     *before, last = opening.messages
     lessons = _LESSONS.format(lessons=brief.lessons.strip()) if brief.lessons.strip() else ""
@@ -115,7 +119,9 @@ def revise(opening: Conversation, brief: Brief, settings: AgentsConfig) -> Conve
         settings.prompt_tokens
         - (len(str(last["content"])) + len(lessons) + len(wish)) // CHARS_PER_TOKEN
     )
-    told = [attempt(_heading(number, turn), turn) for number, turn in enumerate(brief.shown, 1)]
+    told = [
+        attempt(_heading(number, turn), turn, bounds) for number, turn in enumerate(brief.shown, 1)
+    ]
     versions = SEPARATOR.join(task_context.fit(told, max(left, FEEDBACK_TOKENS)))
     text = f"{last['content']}\n\n{_VERSIONS.format(versions=versions, lessons=lessons, wish=wish)}"
     return opening.model_copy(update={"messages": (*before, {**last, "content": text})})
@@ -127,10 +133,10 @@ def idea(text: str) -> str:
     return notes.line(match[1].rstrip("*_ ")) if match else ""
 
 
-def attempt(heading: str, turn: Turn) -> str:
+def attempt(heading: str, turn: Turn, bounds: Bounds | None = None) -> str:
     """One version with its verdict, under a heading."""
     if turn.verdict is not None:
-        found = feedback.describe(turn.verdict, FEEDBACK_TOKENS)
+        found = feedback.describe(turn.verdict, FEEDBACK_TOKENS, bounds=bounds)
     else:
         found = NOTHING_READ.format(why=turn.malformed or "it is empty")
     source = (
@@ -181,8 +187,13 @@ def advise(
     system = (_SPEED_UP if right else _REPAIR).format(backend=TITLES[subject.backend])
     fixed = f"## Task\n\n{task_context.task(subject, TASK_TOKENS)}\n\n"
     left = settings.prompt_tokens - len(fixed) // CHARS_PER_TOKEN
-    version = task_context.cut(attempt("## The version", turn), max(left, FEEDBACK_TOKENS))
-    if right and (moved := task_context.traffic(subject)):
+    version = task_context.cut(
+        attempt("## The version", turn, subject.bounds), max(left, FEEDBACK_TOKENS)
+    )
+    if right and subject.bounds is not None:
+        known = (words(subject.bounds), profile_words(subject.bounds))
+        version += "\n\n## What bounds the task\n\n" + "\n".join(text for text in known if text)
+    elif right and (moved := task_context.traffic(subject)):
         version += f"\n\nInputs, weights and results, once each, are {moved / 1e6:.3g} MB"
         timing = turn.verdict.timing if turn.verdict is not None else None
         version += (
@@ -240,7 +251,10 @@ def digest(
     subject: TaskContext, before: str, turns: Sequence[Turn], num_tokens: int
 ) -> Conversation:
     """Ask for an update of the running summary `before` with the outcomes of `turns`."""
-    told = [attempt(_heading(number, turn), turn) for number, turn in enumerate(turns, 1)]
+    told = [
+        attempt(_heading(number, turn), turn, subject.bounds)
+        for number, turn in enumerate(turns, 1)
+    ]
     asked = _DIGEST.format(
         backend=TITLES[subject.backend],
         task=task_context.task(subject, TASK_TOKENS),

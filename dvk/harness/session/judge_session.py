@@ -82,8 +82,9 @@ class JudgeSession(SessionProcesses):
                 verdict = self._judge(began, candidate, deadline)
                 if verdict is not None and self._out_of_memory(verdict.error, attempt):
                     continue
+                profile = self.spec.profiled(candidate, tier)
                 return verdict and ncu_run.with_counters(
-                    verdict, self.task, candidate.source, self.config.limits, self.spec.profile
+                    verdict, self.task, candidate.source, self.config.limits, profile
                 )
             except RefereeDied as death:
                 self.close()
@@ -284,7 +285,7 @@ class JudgeSession(SessionProcesses):
             "one_case": one_case,
             "require_kernels": self.spec.require_kernels and not candidate.line,
             "deprived": deprived,
-            "profile": self.spec.profile and not one_case,
+            "profile": self.spec.profiled(candidate, self.tier) and not one_case,
             "rounds": settings.claim_pairs * self._longer if claim else settings.search_pairs,
             "limit_s": self._claim_s() if claim else settings.search_s * (1 + len(self.baselines)),
         }

@@ -30,13 +30,21 @@ class JudgeSpec(Record):
     """`plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error if that is impossible), `module` runs
     its host code, `auto` replays if possible, except for claims, which measure what users run. A replayed candidate is compared with
     baselines by the device's time alone: they are replayed, too."""
-    profile: bool | Literal["times"] = False
-    """Also measure where the time of an ok candidate's call goes; `times`: without counters (ncu), which take ten seconds."""
+    profile: bool | Literal["times", "written"] = False
+    """Also measure where the time of an ok candidate's call goes; `times`: without counters (ncu), which take ten seconds; `written`: so,
+    and at the search tier alone, for candidates that neither the composer nor PyTorch's lines propose."""
 
     @property
     def of_session(self) -> JudgeSpec:
         """The fixed part: equal if one session can serve both."""
         return self.model_copy(update={"tier": "search", "baselines": ()})
+
+    def profiled(self, candidate: Candidate, tier: Tier) -> bool | Literal["times"]:
+        """Whether to profile a candidate at a tier."""
+        if self.profile != "written":
+            return self.profile
+        told = tier != "search" or candidate.line or candidate.proposer == "composer"
+        return False if told else "times"
 
     @property
     def flags(self) -> dict[str, object]:

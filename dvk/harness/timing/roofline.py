@@ -13,10 +13,13 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from dvk import machine
-from dvk.records import Device, Record
+from dvk.graph_costs import flops
+from dvk.records import Device, Graph, Record, Task
 
 SLACK: dict[Device, float] = {"cuda": 0.9, "cpu": 0.25}
 """Share of the floor below which a time is impossible. Bandwidths of one kind of GPU differ by 4 %; of a CPU, by its other load."""
+RATES = {"float16": "fp16", "bfloat16": "bf16"}
+"""The key of `Ceilings.gflops` for a result's type; others are fp32, or tf32 if the task says so."""
 SPARED_CACHES = 2.0
 """Allowance of bytes in sizes of the flushed cache: reads that hit and writes that stay there."""
 
@@ -101,6 +104,27 @@ def floor_ms(
     """
     rate = ceilings.gflops.get(precision)
     return max(num_bytes / ceilings.memory_gbps, flops / rate if rate else 0.0) / 1e6
+
+
+def flop_ms(graph: Graph | None, task: Task, ceilings: Ceilings | None) -> float | None:
+    """Return milliseconds of a call's matmuls at this machine's rate; None if the rate is unknown or there are no matmuls.
+
+    A candidate that computes less than the reference may beat it: it is shown, and no verdict depends on it.
+    """
+    if graph is None or ceilings is None:
+        return None
+    shapes = {node.name: node.shape for node in graph.nodes}
+    total = 0.0
+    for node in graph.nodes:
+        rate = ceilings.gflops.get(
+            RATES.get(node.dtype or "", "tf32" if task.precision == "tf32" else "fp32")
+        )
+        if rate is None:
+            rate = ceilings.gflops.get("fp32")
+        count = flops(node, shapes)
+        if count and rate:
+            total += count / rate / 1e6
+    return total or None
 
 
 def impossible(

@@ -11,8 +11,9 @@ import json
 from collections.abc import Sequence
 
 from dvk.agents import task_context, tools
+from dvk.agents.bounds import Bounds
 from dvk.agents.dialects import chat
-from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
+from dvk.agents.dialects.examples import RULES, TITLES, worked
 from dvk.agents.feedback import FEEDBACK_TOKENS, complaint
 from dvk.agents.task_context import (
     CHARS_PER_TOKEN,
@@ -95,6 +96,7 @@ class DaVinciDialect(chat.ChatDialect):
         malformed: str | None,
         best: Timing | None,
         settings: AgentsConfig,
+        bounds: Bounds | None = None,
     ) -> str:
         if verdict is None:
             found = {
@@ -132,7 +134,7 @@ def task(subject: TaskContext) -> str:
     return _TASK.format(
         backend=TITLES[subject.backend],
         rules=RULES[subject.backend],
-        example=EXAMPLES[subject.backend],
+        example=worked(subject.backend)[0].candidate,
         source=source,
     )
 

@@ -8,8 +8,8 @@
     playing.py    policies                             hygiene.py        tasks whose speedup means nothing
     recorded.py   candidates that exist already        retime.py         second times of winners
     progress.py   lines on stderr                      comparing.py      two evaluations, paired by task
-    flops.py      FLOPs of a reference                 page.py           report.html; compare_page.py, of a comparison
-    kernelbench_ids.py   KernelBench's numbers           lines.py    PyTorch's own lines, once a task
+    kernelbench_ids.py   KernelBench's numbers          page.py    report.html; compare_page.py, of a comparison
+    lines.py      PyTorch's own lines, once a task
 
 Every episode is on disk as it ends, so a killed run resumes with the remaining tasks.
 """

@@ -17,9 +17,8 @@ from dvk.errors import DvkError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.judge_spec import JudgeSpec
-from dvk.harness.timing.roofline import Ceilings
+from dvk.harness.timing.roofline import Ceilings, flop_ms
 from dvk.pipelines.eval import recorded
-from dvk.pipelines.eval.flops import flop_ms
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EvalRequest, Unplayed
 from dvk.pipelines.eval.suites import SuiteTask

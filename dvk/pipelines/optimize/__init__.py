@@ -7,6 +7,9 @@ checkpoint.py  a daVinci-kernel checkpoint by one flag
 clock.py       the estimate of its time
 session.py     one search, fed with verdicts until something ends it
 confirming.py  its candidates judged, the best confirmed
+seeds.py       the user's candidates
+reference_bounds.py  the roofline, the profile and the opponent in a model's prompt
+limits.py      what ends it early
 sets.py        several sets of inputs: a search each, one drop-in
 ending.py      best.py, episodes, report, summary
 blocks.py      a network by its blocks
@@ -24,6 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dvk import backends, registry, search, tasks
@@ -34,7 +38,7 @@ from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.interop.kernelgym import remote
 from dvk.pipelines.live import SearchView
-from dvk.pipelines.optimize import clock, ranges, sets, summary
+from dvk.pipelines.optimize import clock, ranges, seeds, sets, summary
 from dvk.pipelines.optimize.checkpoint import with_checkpoint
 from dvk.pipelines.optimize.confirming import TURNS
 from dvk.pipelines.optimize.ending import finish
@@ -58,12 +62,10 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
         request = with_checkpoint(request, request.davinci)
     device, backend = backends.timed(request.backend, request.device)  # type: ignore[arg-type]  # checked by the command
     strategy = registry.resolve(request.strategy, search.STRATEGIES, "strategy")
-    check(request)
     # Loading a module takes seconds: errors that need no module are reported before.
-    if config.remote.judge is not None:
-        remote.require_ours(config, "the best candidate has to be confirmed at the claim tier")
-        if request.train:
-            raise UsageError("a server judges forward alone", "drop --train or the server")
+    check(request)
+    _check_judge(request, config)
+    given = seeds.read(request.seeds)
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
     name = request.spec.rpartition("/")[2].replace(".py", "").replace(":", "-")
@@ -84,11 +86,10 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
         resume=request.resume,
     ) as run:
         known = _known_tasks(run, every, request.spec)
-        if run.answered(
-            replace(request, spec=task.id, device=device, backend=backend),
-            config,
-            ("optimize.budget_s",),
-        ):
+        started = seeds.of_run(run, given)
+        ids = tuple(Path(candidate.id) for candidate in started)
+        asked = replace(request, spec=task.id, device=device, backend=backend, seeds=ids)
+        if run.answered(asked, config, ("optimize.budget_s",)):
             return dict(run.read("summary.jsonl")[-1])
         if not known:
             run.write_text(TASKS, "".join(one.model_dump_json() + "\n" for one in every))
@@ -105,6 +106,7 @@ def optimize(request: OptimizeRequest, config: Config) -> dict[str, Any]:
             RecordedBackbone(model, run, config.optimize) if model is not None else None,
             library=request.library,
             baselines=request.baselines,
+            seeds=started,
         )
         session.expected = expected
         winner = _searched(session, strategy, request, several=model is not None)
@@ -210,6 +212,18 @@ def _searched(
         return session.confirm(live)
 
 
+def _check_judge(request: OptimizeRequest, config: Config) -> None:
+    """Refuse a server that cannot judge what is asked.
+
+    Raises:
+        UsageError: say why.
+    """
+    if config.remote.judge is not None:
+        remote.require_ours(config, "the best candidate has to be confirmed at the claim tier")
+        if request.train:
+            raise UsageError("a server judges forward alone", "drop --train or the server")
+
+
 def check(request: OptimizeRequest) -> None:
     """Refuse choices that do not go together, before anything is begun.
 
@@ -232,6 +246,12 @@ def check(request: OptimizeRequest) -> None:
         raise UsageError(
             f"`--dynamic` does not go with {other}",
             "make a drop-in for the range, and another with the rest",
+        )
+    if request.seeds and (request.also or request.dynamic):
+        other = "--dynamic" if request.dynamic else "--extra-input"
+        raise UsageError(
+            f"`--seed-candidate` does not go with {other}, whose drop-in only the composer can write",
+            "drop one of them",
         )
     if request.also and request.backbone is not None:
         problem = "`--extra-input` joins kernels in one drop-in, which only the composer's can be"

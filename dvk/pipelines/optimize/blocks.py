@@ -16,8 +16,8 @@ from dvk.agents import TaskContext
 from dvk.composer import CapturedGraph, fuse
 from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
+from dvk.graph_costs import LEAVES, operators
 from dvk.harness.profiling.blocks import WHOLE
-from dvk.pipelines.report.graph import LEAVES, operators
 from dvk.records import Node, Turn
 
 REST = "the rest"

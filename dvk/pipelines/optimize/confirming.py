@@ -9,13 +9,15 @@ from dvk import crashes
 from dvk.composer import CapturedGraph, Part, Plan, fuse, join
 from dvk.config import Config
 from dvk.crashes import Crashed
+from dvk.errors import DvkError
 from dvk.harness.session.judge_spec import Judge
 from dvk.pipelines import tracebacks
 from dvk.pipelines.live import SearchView
 from dvk.pipelines.optimize import clock, summary
 from dvk.pipelines.optimize.clock import TimeEstimate
-from dvk.records import BackendName, Candidate, Task, Tier, Turn, Verdict
+from dvk.records import BackendName, Candidate, Status, Task, Tier, Turn, Verdict
 from dvk.runs import RunFolder
+from dvk.search.seeded import PROPOSER
 
 TURNS = "turns.jsonl"
 UNDECIDED = 1.2
@@ -69,9 +71,15 @@ class JudgedCandidates:
         deadline: float | None = None,
     ) -> Verdict | None:
         """As `JudgeSession.judge`; an error inside dvk is the candidate's verdict."""
-        result = crashes.run_guarded(
-            "judging it", self.court.judge, candidate, tier, baselines, deadline
-        )
+        try:
+            result = crashes.run_guarded(
+                "judging it", self.court.judge, candidate, tier, baselines, deadline
+            )
+        except DvkError as error:
+            if candidate.proposer != PROPOSER:
+                raise
+            # The user's candidate needs what is not here, such as a GPU: that is its verdict.
+            return Verdict(status=Status.REJECTED, tier=tier, stage="static", error=error.message)
         if not isinstance(result, Crashed):
             return result
         self.court.close()  # its stage is unknown

@@ -12,7 +12,7 @@ from dvk.composer.dropin import replacing
 from dvk.errors import DvkError
 from dvk.harness.profiling.blocks import block_times
 from dvk.pipelines import report
-from dvk.pipelines.optimize import blocks, credit, portfolio
+from dvk.pipelines.optimize import blocks, credit, portfolio, seeds
 from dvk.pipelines.optimize import summary as optimize_summary
 from dvk.pipelines.optimize.episode import episode
 from dvk.pipelines.optimize.session import SearchSession
@@ -150,6 +150,8 @@ def _facts(first: SearchSession, session: SearchSession) -> dict[str, Any]:
         "own": portfolio.best_own(session.turns),
         "portfolio": portfolio.rows(session.turns, session.left_out),
         "run": str(session.run.path),
+        "seeds": seeds.rows(session.seeds, session.turns),
+        "ended": "stopped by the user" if first.interrupted else first.ended,
         "seconds": round(first.elapsed_s, 2),
         "budget_s": session.config.optimize.budget_s,
         "expected_s": first.expected and round(first.expected.total, 1),

@@ -7,23 +7,25 @@ from typing import Any
 
 from dvk.pipelines.optimize.summary import programs, ranked
 from dvk.records import Interval, Status, Turn
+from dvk.search.seeded import PROPOSER
 
 OWN = "dvk"
-"""The winner's name where it is none of PyTorch's lines."""
+"""The winner's name where it is none of PyTorch's lines and no candidate of the user's."""
 
 
 def winner(turn: Turn | None, faster: bool) -> str | None:
-    """The line of PyTorch that is handed out, or `dvk`; None if nothing is faster."""
+    """The line of PyTorch that is handed out, `seed` for a candidate of the user's, or `dvk`; None if nothing is faster."""
     if turn is None or turn.candidate is None or not faster:
         return None
-    return turn.candidate.line or OWN
+    return turn.candidate.line or (PROPOSER if turn.candidate.proposer == PROPOSER else OWN)
 
 
 def rows(turns: Sequence[Turn], left_out: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A row for each way to run the module: eager, PyTorch's lines in the order in which they were judged, the best of dvk's own kernels.
+    """A row for each way to run the module: eager, PyTorch's lines in the order in which they were judged, the user's candidates, the
+    best of dvk's own kernels.
 
-    `name`; `kind` (pytorch, dvk); `status` (a verdict's, or `left_out`); `speedup`, `lo`, `hi` over eager and `ms` of a call (null where it
-    was not timed); `tier` of that figure; `reason` why there is none.
+    `name`; `kind` (pytorch, seed, dvk); `status` (of a verdict, or `left_out`); `speedup`, `lo`, `hi` over eager and `ms` of a
+    call (null where it was not timed); `tier` of that figure; `reason` why there is none.
 
     Args:
         left_out: reasons by name of the lines that were not judged.
@@ -37,13 +39,19 @@ def rows(turns: Sequence[Turn], left_out: Mapping[str, str]) -> list[dict[str, A
         for name, why in left_out.items()
         if name not in there
     ]
+    found += [
+        _row(same[0].candidate.title, PROPOSER, same)
+        for same in programs(turns)
+        if same[0].candidate and same[0].candidate.proposer == PROPOSER
+    ]
     own = best_own(turns)
     return [*found, own] if own is not None else found
 
 
 def best_own(turns: Sequence[Turn]) -> dict[str, Any] | None:
-    """The row of the fastest candidate that is no line of PyTorch; `title` names it. None if none was right and timed."""
-    best = next((t for t, _ in ranked(turns) if t.candidate and not t.candidate.line), None)
+    """The row of dvk's fastest candidate; `title` names it. None if none was right and timed."""
+    made = (t for t, _ in ranked(turns) if t.candidate and not t.candidate.line)
+    best = next((t for t in made if t.candidate and t.candidate.proposer != PROPOSER), None)
     if best is None or best.candidate is None:
         return None
     same = [t for t in turns if t.candidate and t.candidate.id == best.candidate.id]

@@ -31,5 +31,7 @@ class OptimizeRequest:
     argv: tuple[str, ...] = ()
     quiet: bool = False
     backbone: str | None = None
+    seeds: tuple[Path, ...] = ()
+    """Files with candidates to judge first and to improve."""
     davinci: Path | None = None
     """A daVinci-kernel checkpoint, instead of `backbone` and `library`."""

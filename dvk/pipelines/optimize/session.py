@@ -22,9 +22,10 @@ from dvk.harness.placement import open_session
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.pipelines import tracebacks
 from dvk.pipelines.live import SearchView
-from dvk.pipelines.optimize import clock, summary
+from dvk.pipelines.optimize import clock, limits, summary
 from dvk.pipelines.optimize.clock import TimeEstimate
 from dvk.pipelines.optimize.confirming import JudgedCandidates
+from dvk.pipelines.optimize.reference_bounds import ReferenceBounds
 from dvk.records import BackendName, Candidate, Graph, Skill, Task, Trace, Turn, Verdict
 from dvk.runs import RunFolder
 from dvk.search import (
@@ -34,6 +35,7 @@ from dvk.search import (
     classes,
     device_of,
     pytorch_lines,
+    seeded,
     tunings,
 )
 from dvk.search.advised import searched
@@ -64,6 +66,7 @@ class SearchSession(JudgedCandidates):
         baselines: also timed when the best is confirmed.
         folder: for the search's own files, inside the run's; ends in `/`, empty for the run's folder itself.
         first: the finished search for another set of inputs of the same module: this one starts from its results.
+        seeds: the user's candidates, judged first.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class SearchSession(JudgedCandidates):
         baselines: Sequence[str] = (),
         folder: str = "",
         first: SearchSession | None = None,
+        seeds: Sequence[Candidate] = (),
     ):
         self.run, self.task, self.backend, self.config = run, task, backend, config
         self.library, self.baselines, self.backbone = (
@@ -86,13 +90,14 @@ class SearchSession(JudgedCandidates):
             [b for b in baselines if b != "eager"],
             backbone,
         )
-        self.folder, self.first = folder, first
+        self.folder, self.first, self.seeds = folder, first, tuple(seeds)
         self.joined = False
         """Whether its result is joined with those of other sets of inputs."""
-        self.court = open_session(task, config, JudgeSpec(brief=True))
+        self.court = open_session(task, config, self._spec)
         self.turns: list[Turn] = list(recorded)
         self.traces: list[Trace] = []
         """Conversations with the model, as the strategy keeps them."""
+        self.bounds = ReferenceBounds(run, task, config, self.turns)
         self.known = {
             t.candidate.id: t.verdict
             for t in recorded
@@ -116,6 +121,8 @@ class SearchSession(JudgedCandidates):
         self.unjudged: str | None = None
         """Why the search ended before its first verdict, if it did."""
         self.interrupted = False
+        self.ended: str | None = None
+        """Why the search ended before its time, if it did."""
         self.expected: TimeEstimate | None = None
         """Estimate of the command's time, if known."""
         self.capture_s = 0.0
@@ -130,13 +137,29 @@ class SearchSession(JudgedCandidates):
         return not (self.config.optimize.own_kernels or self.joined or self.task.train)
 
     @property
+    def prose(self) -> bool:
+        """Whether a model reads bounds and profiles."""
+        return self.backbone is not None and isinstance(
+            dialects.get(self.backbone.dialect), dialects.ProseDialect
+        )
+
+    @property
+    def _spec(self) -> JudgeSpec:
+        return JudgeSpec(brief=True, profile="written" if self.prose else False)
+
+    @property
+    def search_left_s(self) -> float:
+        """Seconds that the search may still take: none once it has ended."""
+        return 0.0 if self.ended is not None else self.left_s
+
+    @property
     def graph(self) -> Graph | None:
         return self.captured.graph if self.captured else None
 
     def judge_with(self, task: Task) -> None:
         """Judge with another form of the task from now on, such as other shapes."""
         self.court.close()
-        self.court = open_session(task, self.config, JudgeSpec(brief=True))
+        self.court = open_session(task, self.config, self._spec)
 
     # -------------------------------------------------------------- searching
 
@@ -148,12 +171,17 @@ class SearchSession(JudgedCandidates):
             before = time.monotonic()
             self.captured = self._capture(live)
             self.skills = self._retrieve()
+            if self.prose:
+                live.stage("profiling the reference")
+                self.bounds.measure(self.graph)
             self.capture_s = time.monotonic() - before
             if summary.in_train_mode(self.captured, self.task):
                 live.note(summary.in_train_mode(self.captured, self.task))
             live.stage("searching")
             self.began = time.monotonic() - self.elapsed_before
             problem = self._problem(live)
+            if self.seeds:
+                strategy = seeded.first(strategy)
             if self.with_lines:
                 strategy = pytorch_lines.beside(strategy)
             try:
@@ -193,13 +221,14 @@ class SearchSession(JudgedCandidates):
             raise self.failure
 
     def _capped(self, cap: CapReached) -> None:
-        """The cap is why nothing faster was found, if nothing was."""
+        """The cap ended the model's part; it is why nothing faster was found, if nothing was."""
+        self.ended = self.ended or cap.message
         if not self.promising and self.reason is None:
             self.reason = cap.message
 
     def _problem(self, live: SearchView) -> SearchProblem:
         if (model := self.backbone) is not None:
-            model.clock, model.left = lambda: self.elapsed_s, lambda: self.left_s
+            model.clock, model.left = lambda: self.elapsed_s, lambda: self.search_left_s
             model.on_ask = lambda number: live.asking(model.name, number)
         known, device = self._known()
         return SearchProblem(
@@ -213,8 +242,10 @@ class SearchSession(JudgedCandidates):
             self._warned(live),
             known,
             device,
-            lambda: self.left_s,
+            lambda: self.search_left_s,
             self.left_out.__setitem__,
+            self.bounds.latest,
+            tuple(Turn(candidate=candidate) for candidate in self.seeds),
         )
 
     def _warned(self, live: SearchView) -> Callable[[ModelError], None]:
@@ -315,15 +346,15 @@ class SearchSession(JudgedCandidates):
                         batch = proposals.send(verdicts)
                     except StopIteration:
                         break
-                    if None in verdicts:  # the time limit is reached
-                        break
+                    if None in verdicts or self.ended is not None:
+                        break  # the time limit is reached, or nothing is left to gain
             finally:
                 proposals.close()
 
     def _judge(self, batch: Sequence[Candidate], live: SearchView) -> list[Verdict | None]:
         verdicts: list[Verdict | None] = [self.known.get(c.id) for c in batch]
         missing = [i for i, v in enumerate(verdicts) if v is None]
-        left = self.left_s
+        left = self.search_left_s
         if not self.turns:
             # However small the budget, the first candidate is worth a verdict.
             expected_s = self.expected.first if self.expected is not None else 0.0
@@ -351,6 +382,10 @@ class SearchSession(JudgedCandidates):
                 break
             verdicts[i] = verdict
             self._record(batch[i], verdict, live)
+            if (why := limits.at_roofline(self.turns[-1:])) is not None:
+                self.ended = why
+                live.note(f"the search ends: {why}")
+                break
             if len(self.turns) == 1 and self.expected is not None:
                 self._corrected(verdict, live)
         return verdicts

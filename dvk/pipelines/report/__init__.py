@@ -2,11 +2,10 @@
 
     story.py     records → the report's content    page.py       HTML
     attempts.py  the judged candidates             templates.py  what all pages share; pages/ has the templates
-    graph.py     the reference's operators, bytes  markup.py     elements that escape, for SVG and code
-    code.py      source text, coloured             chart.py      the search as SVG
-    units.py     numbers for people                markdown.py   the same for terminals
-    spending.py  proposers and costs               curves.py     figures over steps as SVG
-    measurement.py  how the winner was measured
+    code.py      source text, coloured             markup.py     elements that escape, for SVG and code
+    units.py     numbers for people                chart.py      the search as SVG
+    spending.py  proposers and costs               markdown.py   the same for terminals
+    measurement.py  how the winner was measured    curves.py     figures over steps as SVG
 
 It only reads: nothing is measured, run or decided here, and torch is not imported.
 """

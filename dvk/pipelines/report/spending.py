@@ -106,6 +106,13 @@ def proposer_lines(summary: Mapping[str, Any]) -> list[str]:
     return told
 
 
+def ended(summary: Mapping[str, Any]) -> list[str]:
+    """Why the search ended before its budget, unless the reason of the result or a warning says so."""
+    why = summary.get("ended")
+    said = (summary.get("reason") or "", *summary.get("warnings", ()))
+    return [f"ended early: {why}"] if why and not any(why in one for one in said) else []
+
+
 WAYS = ("way", "median call", "over eager", "")
 """Heads of the table of PyTorch's own lines next to the best of dvk's kernels."""
 

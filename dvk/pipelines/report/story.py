@@ -12,10 +12,10 @@ from typing import Any
 
 from dvk import speedups
 from dvk.composer.dropin import replacing
+from dvk.graph_costs import Operator, least_bytes, operators
 from dvk.pipelines.report import measurement, spending
 from dvk.pipelines.report.attempts import ReportAttempt, fastest, gather
 from dvk.pipelines.report.code import without_original
-from dvk.pipelines.report.graph import Operator, least_bytes, operators
 from dvk.pipelines.report.units import many, show_bytes, show_ms, show_s, show_share
 from dvk.records import Episode, Graph, Interval, Skill, Task, show_ratio
 from dvk.search.repeats import program
@@ -248,6 +248,7 @@ def _lead(
     reason += map(
         _sentence,
         [
+            *spending.ended(summary),
             *summary.get("warnings", ()),
             *(summary[key] for key in ("noise", "hint") if summary.get(key)),
         ],

@@ -29,6 +29,7 @@ from dvk.pipelines.sft.filtering import filter_examples
 from dvk.pipelines.sft.fit import FRESH, fit
 from dvk.pipelines.sft.gate import admitted, gate
 from dvk.pipelines.sft.quality import Quality
+from dvk.pipelines.sft.taught import taught
 from dvk.records import BackendName
 from dvk.records.measured import is_table
 from dvk.runs import RunFolder
@@ -44,6 +45,8 @@ class SftRequest:
     stages: tuple[str, ...] = STAGES
     data: tuple[Path, ...] = ()
     """Further examples: files in dvk's own or a published format."""
+    teacher: str | None = None
+    """The language model that plays tasks; None: the composer teaches."""
     start: str = FRESH
     backends: tuple[BackendName, ...] = BACKENDS
     diverse: bool = True
@@ -110,12 +113,16 @@ def sft(request: SftRequest, config: Config) -> dict[str, Any]:
 
 
 def collect(run: RunFolder, request: SftRequest, config: Config) -> dict[str, Any]:
-    """Convert given examples; without any, collect the composer's."""
+    """Convert given examples; without any, collect the teacher's: a language model's, or the composer's."""
+    backend: BackendName
+    if request.teacher is not None:
+        backend = "triton" if default_device() == "cuda" else "cpp"
+        workers, number = request.workers or machine.num_cores(), config.collect.num_played
+        return dict(taught(run, config, request.teacher, number, backend, workers))
     if not request.data:
         workers = request.workers or machine.num_cores()
-        backend: BackendName = (
-            "triton" if default_device() == "cuda" else "cpp"
-        )  # back ends that this machine can time
+        # A back end that this machine can time.
+        backend = "triton" if default_device() == "cuda" else "cpp"
         num_tasks, num_played = (
             config.collect.tasks,
             config.collect.num_played if backend in request.backends else 0,

@@ -1,7 +1,7 @@
-"""The reference's operators, and how many bytes each moves.
+"""What a graph's operators cost by their shapes: bytes that each moves, floating-point operations of its matmuls.
 
-Bytes are counted from shapes: each operator reads its operands and writes its result once. That
-is the least that an unfused program moves; nothing here is measured.
+Each operator reads its operands and writes its result once: the least that an unfused program moves. FLOPs are two a multiply-add of
+matmuls, convolutions and attention; other operators are bound by memory. Nothing here is measured.
 """
 
 from __future__ import annotations
@@ -39,18 +39,26 @@ class Operator:
     """`dtype[shape]` of the value; empty when it is not one tensor."""
     moved_bytes: int | None
     """Operands read plus result written; 0 for a view, None when a shape is unknown."""
+    flops: float = 0.0
+    """See `flops`."""
 
 
 def operators(graph: Graph) -> list[Operator]:
     """The graph's operators in execution order."""
     by_name = {node.name: node for node in graph.nodes}
+    shapes = {node.name: node.shape for node in graph.nodes}
     pieces: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if _short(node.op) == "getitem":
             for name in _refs(node.args):
                 pieces.setdefault(name, []).append(node)
     return [
-        Operator(_short(node.op), _outside(node), _moved(node, by_name, pieces.get(node.name, [])))
+        Operator(
+            _short(node.op),
+            _outside(node),
+            _moved(node, by_name, pieces.get(node.name, [])),
+            flops(node, shapes),
+        )
         for node in graph.nodes
         if node.op not in LEAVES
     ]
@@ -62,6 +70,40 @@ def least_bytes(graph: Graph) -> int | None:
     named = {name for node in graph.nodes for name in _refs([node.args, node.kwargs])}
     used = {name for name in named if by_name[name].op in LEAVES}
     return _total([by_name[name] for name in used | set(_refs(graph.outputs))])
+
+
+def flops(node: Node, shapes: dict[str, tuple[int, ...] | None]) -> float:
+    """FLOPs of one operator; 0 for operators without matmuls, or with unknown shapes.
+
+    Args:
+        shapes: shapes of every value of the graph, by name.
+    """
+    name = node.op.split(".")[1] if node.op.startswith("aten.") else ""
+
+    def shape(place: int) -> tuple[int, ...] | None:
+        value: Any = node.args[place] if place < len(node.args) else None
+        return (
+            shapes.get(value["ref"]) if isinstance(value, dict) and set(value) == {"ref"} else None
+        )
+
+    if name in aten.of("matmul") and name in aten.FACTORS:
+        left = shape(aten.FACTORS[name][0])
+        return 2.0 * math.prod(node.shape) * left[-1] if node.shape is not None and left else 0.0
+    if name in aten.of("convolution") and "transpose" not in name:
+        weight, given = shape(1), shape(0)
+        transposed = name.endswith("convolution") and len(node.args) > 6 and node.args[6] is True
+        positions = (
+            given if transposed else node.shape
+        )  # a weight is used at every output, transposed at every input
+        return 2.0 * math.prod(positions) * math.prod(weight[1:]) if positions and weight else 0.0
+    if "scaled_dot_product" in name:
+        query, key, value = shape(0), shape(1), shape(2)
+        return (
+            2.0 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+            if query and key and value
+            else 0.0
+        )
+    return 0.0
 
 
 def _moved(node: Node, by_name: dict[str, Node], pieces: list[Node]) -> int | None:
