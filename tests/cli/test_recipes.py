@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from dvk import config
 from dvk.cli import app, main, recipes
 from dvk.cli.train import default_recipe
+from dvk.config import former
 from dvk.errors import UsageError
 
 
@@ -18,7 +19,9 @@ def test_recipes_load_and_the_help_lists_them(command: str) -> None:
     known = recipes.names(command)
     assert "davinci" in known and all(what for what in known.values())
     for name in known:
-        config.load(recipe=recipes.read(command, name))
+        settings = recipes.read(command, name)
+        config.load(recipe=settings)
+        assert former.update(settings, quiet=True) == settings, "a setting of an earlier version"
     said = " ".join(CliRunner().invoke(app, [command, "--help"]).output.split())
     assert all(name in said for name in known)
 
