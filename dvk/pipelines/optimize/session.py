@@ -85,11 +85,8 @@ class SearchSession(JudgedCandidates):
         seeds: Sequence[Candidate] = (),
     ):
         self.run, self.task, self.backend, self.config = run, task, backend, config
-        self.library, self.baselines, self.backbone = (
-            library,
-            [b for b in baselines if b != "eager"],
-            backbone,
-        )
+        self.library, self.backbone = library, backbone
+        self.baselines = [b for b in baselines if b != "eager"]
         self.folder, self.first, self.seeds = folder, first, tuple(seeds)
         self.joined = False
         """Whether its result is joined with those of other sets of inputs."""

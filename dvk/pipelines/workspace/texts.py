@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dvk
 from dvk.agents import task_context
-from dvk.agents.dialects.examples import EXAMPLES, RULES, TITLES
+from dvk.agents.dialects.examples import RULES, TITLES, worked
 from dvk.agents.task_context import TASK_TOKENS, TaskContext
 from dvk.pipelines.workspace.places import Opened
 from dvk.records import Skill
@@ -137,6 +137,6 @@ def folder_texts(
         "skills/README.md": SKILLS.format(listed=task_context.headers(skills) or "None was found."),
         **{f"skills/{one.name}.md": markdown.render(one) for one in skills},
     }
-    if opened.backend in EXAMPLES:
-        texts["example.py"] = EXAMPLES[opened.backend]
+    if opened.backend in TITLES:
+        texts["example.py"] = worked(opened.backend)[0].candidate
     return texts
