@@ -1,9 +1,9 @@
 """SkyRL-Gym: the text environment `dvk`. Needs `pip install 'dvk[skyrl]'`.
 
-    import dvk.environments.skyrl            # registers `dvk`, in the program that starts SkyRL's trainer
+    import dvk.environments.skyrl            # registers `dvk`, in the Ray task that runs SkyRL's trainer
     environment.env_class=dvk data.train_data="['rows_train.parquet']" data.val_data="['rows_heldout.parquet']"
 
-`dvk convert generated:2000 rows_train.parquet --to prompts` writes the rows. `environment.skyrl_gym.dvk.turns` is the number of answers.
+`dvk convert generated:2000 rows_train.parquet --to prompts` writes the rows. `generator.max_turns` is the number of answers.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ NAME = "dvk"
 
 
 class KernelEnv(BaseTextEnv):
-    """One conversation about one task. A step's reward is that answer's; an episode ends after `turns` answers.
+    """One conversation about one task. A step's reward is that answer's.
 
     Args:
-        env_config: settings of the environment: `turns`, 1.
-        extras: the row: `reward_spec.ground_truth` is the task, `max_turns` goes before `turns`.
+        env_config: not read.
+        extras: the row, whose `reward_spec.ground_truth` is the task, and `max_turns`, the number of answers, from SkyRL.
     """
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None):
         super().__init__()
+        del env_config
         row = extras or {}
-        settings = env_config or {}
-        self.max_turns = int(row.get("max_turns") or settings.get("turns") or 1)
+        self.max_turns = int(row.get("max_turns", 1))
         self.split = str((row.get("extra_info") or {}).get("split", "train"))
         self.episode = Episode(row["reward_spec"]["ground_truth"], self.max_turns)
 
