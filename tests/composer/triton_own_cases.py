@@ -150,6 +150,14 @@ OWN_CASES: dict[str, Case] = {
         lambda x, y: F.layer_norm(torch.cat([x, y], -1), (70,)), lambda: [rand(3, 30), rand(3, 40)]
     ),
     "stacked": Case(lambda x: torch.stack([x, x * 2, -x], -1) + 1, lambda: [rand(3, 5)]),
+    "scattered": Case(
+        lambda x, i: (x * 2).scatter(1, i, float("-inf")).amax(1),
+        lambda: [rand(4, 19), torch.randint(0, 19, (4, 1))],
+    ),
+    "scattered_classes": Case(
+        lambda x, i: torch.zeros_like(x).scatter_(1, i, 1.0) * x + x.scatter_add(1, i[:, :1], x),
+        lambda: [rand(4, 19), torch.randint(0, 19, (4, 3))],
+    ),
     "rolled": Case(lambda x: torch.roll(x, (2, -1), (1, 2)) + 1, lambda: [rand(2, 5, 6)]),
     "repeated": Case(
         lambda x: torch.exp(x.repeat(2, 1, 3)) + x.repeat_interleave(2, 0).repeat(1, 1, 3),

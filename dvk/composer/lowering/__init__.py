@@ -22,6 +22,7 @@ from dvk.composer.lowering import (  # noqa: F401 - each registers its rules
     reductions,
     resampling,
     scans,
+    scatters,
     views,
 )
 from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering, NotLowered
