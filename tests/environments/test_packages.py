@@ -105,7 +105,7 @@ def test_verl_evaluates_by_split(judge: str, tasks: Path, tmp_path: Path) -> Non
     function = "+reward.custom_reward_function"
     words = [f"data.path={file}", f"{function}.path={TOP}/dvk/environments/verl.py"]
     words += [f"{function}.name=compute_score", f"{function}.reward_kwargs.details=false"]
-    words += ["+ray_kwargs.ray_init.num_cpus=1"]
+    words += ["+ray_kwargs.ray_init.num_cpus=1", f"hydra.run.dir={tmp_path}/hydra"]
     said = run("verl", "verl.trainer.main_eval", *words, DVK_SCORE_URL=judge)
     assert re.search(r"'test_score/dvk_heldout': (np\.float64\()?0\.0\b", said)
     assert re.search(r"'test_score/dvk_train': (np\.float64\()?1\.0\b", said)
