@@ -82,6 +82,8 @@ class Judge:
     def __init__(self) -> None:
         self.workers, self.waiting = 2, list[Any]()
 
+    def expect(self, more: bool) -> None: ...
+
     def submit(self, name: Any, task: Task, candidate: Candidate) -> None:
         self.waiting.append(name)
 
