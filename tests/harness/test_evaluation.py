@@ -62,6 +62,7 @@ def run(made: CandidateEvaluation) -> dict[str, Any]:
         profile=False,
         home="",
         arms={},
+        captured=(),
         rounds=8,
         limit_s=1.0,
         settle=lambda: None,
