@@ -78,7 +78,7 @@ def grow(
         rows: with facts, of one back end and one machine.
         least: see LEAST.
         sign: -1 grows a library of what loses, for experiments.
-        known: what the library says already; `revised` gives it the evidence.
+        known: what the library says already; `revised` gives it the evidence. What does not pay as it says it can be said better.
     """
     bar = BAR if sign > 0 else 1 / BAR
     gains = {block: _pooled(block, rows, bar) for block in each_recipe(rows)}
@@ -99,8 +99,9 @@ def grow(
         for block, gain in gains.items()
     ]
     results: list[Grown] = []
+    paying = [block for block in known if _pays(_pooled(block, rows, bar), sign)]
     for one in sorted(tested, key=lambda one: (bool(one.why), -_worth(one, sign))):
-        results.append(one if one.why else _unless_double(one, results, rows, known))
+        results.append(one if one.why else _unless_double(one, results, rows, paying))
     return results
 
 
@@ -137,9 +138,15 @@ def _refused(gain: SkillGain | None, kept: bool, least: int, sign: int) -> str:
     if gain is None or gain.num_tasks < least:
         return f"fewer than {least} tasks"
     assert gain.lo is not None and gain.hi is not None, "several tasks have bounds"
-    if gain.lo <= BAR if sign > 0 else gain.hi >= 1 / BAR:
+    if not _pays(gain, sign):
         return "lower bound too low"
     return "" if kept else "may be a false discovery"
+
+
+def _pays(gain: SkillGain | None, sign: int) -> bool:
+    if gain is None or gain.lo is None or gain.hi is None:
+        return False
+    return gain.lo > BAR if sign > 0 else gain.hi < 1 / BAR
 
 
 def _unless_double(
