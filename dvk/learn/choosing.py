@@ -102,19 +102,15 @@ def weighted(
     return loss, _expected(logs, batch.gains).detach()
 
 
-def expected(
-    model: Any, batch: ChoiceBatch, entropy: float, written: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def expected(model: Any, batch: ChoiceBatch, entropy: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Minus the expected log-speedup, less a bonus for entropy; and the expected log-speedup.
 
     Args:
         entropy: weight of the entropy in nats.
-        written: weight of the likelihood of the words of answers that are likely now.
     """
-    logs, words = likelihoods(model, batch)
-    value, share = _expected(logs, batch.gains), logs.exp()
-    bonus = _imitated(logs, share)
-    return -value - entropy * bonus + written * _imitated(words, share.detach()), value.detach()
+    logs, _ = likelihoods(model, batch)
+    value = _expected(logs, batch.gains)
+    return -value - entropy * _imitated(logs, logs.exp()), value.detach()
 
 
 def _imitated(logs: torch.Tensor, share: torch.Tensor) -> torch.Tensor:

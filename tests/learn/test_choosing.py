@@ -52,7 +52,7 @@ def test_targets_follow_measured_speed() -> None:
 LOSSES = {
     "started": lambda model, batch: choosing.started(model, batch, 0.05),
     "weighted": lambda model, batch: choosing.weighted(model, batch, 0.05, 0.1),
-    "expected": lambda model, batch: choosing.expected(model, batch, 0.01, 0.0),
+    "expected": lambda model, batch: choosing.expected(model, batch, 0.01),
 }
 
 

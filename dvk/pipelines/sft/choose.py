@@ -271,7 +271,7 @@ class _Course:
         if stage == "start":
             return lambda model, batch: choosing.started(model, batch, SHARPNESS)
         if stage == "reward":
-            return lambda model, batch: choosing.expected(model, batch, ENTROPY, WRITTEN)
+            return lambda model, batch: choosing.expected(model, batch, ENTROPY)
         return lambda model, batch: choosing.weighted(model, batch, SHARPNESS, WRITTEN)
 
     def _drawn(self) -> list[ChoiceRow]:
