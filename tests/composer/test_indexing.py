@@ -136,14 +136,7 @@ def test_it_is_one_kernel_with_its_neighbours(cases: dict[str, Call]) -> None:
     made = [(name, Program(forward, *args)) for name, (forward, args) in cases.items()]
     check(made)
     assert {name: program.externs for name, program in made if program.externs} == {}
-    several = {
-        "index by rows and columns",
-        "cat of a cat",
-        "halves",
-        "flags",
-        "patches",
-        "roll back",
-    }
+    several = {"index by rows and columns", "cat of a cat", "patches", "roll back"}
     assert {name for name, program in made if len(program.kernels) > 1} == several & cases.keys()
 
 

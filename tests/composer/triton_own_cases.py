@@ -158,6 +158,17 @@ OWN_CASES: dict[str, Case] = {
         lambda x, i: torch.zeros_like(x).scatter_(1, i, 1.0) * x + x.scatter_add(1, i[:, :1], x),
         lambda: [rand(4, 19), torch.randint(0, 19, (4, 3))],
     ),
+    "chosen": Case(
+        lambda x, i: F.log_softmax(x, -1).gather(1, i),
+        lambda: [rand(5, 70), torch.randint(0, 70, (5, 1))],
+        1e-5,
+    ),
+    "rows_moved": Case(
+        lambda x, w: torch.roll(F.layer_norm(x, (19,), w), (1, -1), (0, 1)).transpose(0, 1) + 0,
+        lambda: [rand(3, 4, 19), rand(19)],
+        1e-5,
+    ),
+    "rows_turned": Case(lambda x: torch.softmax(x, -1).flip(0, 1), lambda: [rand(5, 70)], 1e-5),
     "rolled": Case(lambda x: torch.roll(x, (2, -1), (1, 2)) + 1, lambda: [rand(2, 5, 6)]),
     "repeated": Case(
         lambda x: torch.exp(x.repeat(2, 1, 3)) + x.repeat_interleave(2, 0).repeat(1, 1, 3),

@@ -95,6 +95,10 @@ class Lowering:
     pieces: dict[View, View] = field(default_factory=dict)
     has_effects: bool = False
     """A call writes memory, draws random numbers or is left to PyTorch: no program may stop halfway and run the original instead."""
+    last_read: dict[str, int] = field(default_factory=dict)
+    """Position in the graph of a name's last reader that needs it in memory; beyond all for outputs."""
+    position: int = 0
+    """Of the operator that is lowered."""
     _settled: dict[View, View] = field(default_factory=dict)
     _largest: dict[IRNode, float] = field(default_factory=dict)
     _looked_at: set[View] = field(default_factory=set)
@@ -250,6 +254,11 @@ class Lowering:
         )
         self.order.append(prim)
         return View(prim)
+
+    def read_later(self) -> set[IRNode]:
+        """Values that operators after this one read, or the caller."""
+        names = [name for name, last in self.last_read.items() if last > self.position]
+        return {v.base for name in names for v in _flat(self.values.get(name, ()))}
 
     def number(self, node: Node) -> View | None:
         """A one-element constant written in forward() is a number, not a tensor to load."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dvk.composer.ir.affine import Var
 from dvk.composer.ir.nodes import INTS, View, broadcast_shapes
+from dvk.composer.lowering import sinking
 from dvk.composer.lowering.dispatch import Lowering, codegen_rule, padded
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
@@ -30,22 +30,8 @@ def gathered(
         at: for each dimension of `x` the corresponding dimension of the result, or the index, broadcast to `shape`.
         sure: every index is valid for all inputs; indices then are int32.
     """
-    stands = {n: Var(x.shape[n]) for n, place in enumerate(at) if isinstance(place, View)}
-    ways = tuple(stands.get(n, place) for n, place in enumerate(at))
-    places = [
-        low.typed(place, "int32" if sure else "int64") for place in at if isinstance(place, View)
-    ]
-    return low.pointwise(
-        "gather",
-        x,
-        *places,
-        shape=shape,
-        dtype=x.dtype,
-        compute=places[0].dtype,
-        at=ways,
-        sure=sure,
-        own=True,
-    )
+    made = sinking.sunk(low, x, at, shape, sure)
+    return made if made is not None else sinking.read(low, x, at, shape, sure)
 
 
 def from_the_end(low: Lowering, place: View, size: int) -> View:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.composer.ir.nodes import FLOATS, View, register_type
+from dvk.composer.lowering import indexing
 from dvk.composer.lowering.arg_reductions import NARROW, orderable_bits, value_of
 from dvk.composer.lowering.dispatch import Lowering, codegen_rule
 from dvk.composer.lowering.pointwise import finish
@@ -79,3 +80,16 @@ def _flip(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
             "as", x.then("flip", dims, x.shape), dtype=x.dtype, compute=register_type(x.dtype)
         ),
     )
+
+
+@codegen_rule(indexing.RECIPE, "flip")
+def _turned(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    x = args[0]
+    dims = {d % len(x.shape) for d in args[1]} if x.shape else set()
+    if not dims:
+        return None
+    at: list[int | View] = [
+        low.pointwise("sub", x.shape[d] - 1, indexing.place_of(low, d, x.shape)) if d in dims else d
+        for d in range(len(x.shape))
+    ]
+    return finish(low, node, indexing.gathered(low, x, at, x.shape, sure=True))

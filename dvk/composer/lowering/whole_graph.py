@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.composer.ir.effects import draws, is_step, pinned, unknown, walk_refs, written
+from dvk.composer.ir.effects import draws, is_step, pinned, refs, unknown, walk_refs, written
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering
 from dvk.records import Graph, Node
@@ -46,13 +46,14 @@ def lower(
         read_parts=_read_parts(graph),
         device=device,
         tf32=tf32,
+        last_read=_last_read(graph),
         has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
     )
     kept = pinned(graph) | unknown(graph)
     origins: dict[IRNode, str] = {}
     read: set[str] = set()
     walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
-    for node in graph.nodes:
+    for state.position, node in enumerate(graph.nodes):
         before = len(state.order)
         if node.op in ("input", "param", "buffer", "const"):
             state.values[node.name] = state.number(node) or state.source(node)
@@ -80,6 +81,19 @@ def lower(
     for view, piece in pieces.items():
         origins[piece] = f"{origins[view.base]}[{numbers.setdefault(view.steps, len(numbers))}]"
     return PrimGraph(tuple(state.order), state.values, graph.outputs, origins, pieces)
+
+
+READERS = ("embedding", "index_select", "gather", "take_along_dim", "index")
+"""Operators that read a few elements, which can be computed where they are read."""
+
+
+def _last_read(graph: Graph) -> dict[str, int]:
+    """Position of each name's last reader, those of a few elements apart; beyond all nodes for outputs."""
+    found: dict[str, int] = {}
+    for position, node in enumerate(graph.nodes):
+        if not (node.op.startswith("aten.") and node.op.split(".")[1] in READERS):
+            found.update(dict.fromkeys(refs([list(node.args), node.kwargs]), position))
+    return found | dict.fromkeys(refs(graph.outputs), len(graph.nodes))
 
 
 def _read_parts(graph: Graph) -> dict[str, set[int]]:
