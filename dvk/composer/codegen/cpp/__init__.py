@@ -3,7 +3,7 @@
 `schedules` lists the schedules worth measuring, `render` writes a function (`render`; windows `pooling`, scans `scan`, matmuls `matmul`,
 convolutions `convolution`), `prelude` the helper code (`scalar`), FLAGS the compiler flags.
 
-Not covered: scatter, types wider than 8 bytes.
+Not covered: scatter to many places of a row, types wider than 8 bytes.
 """
 
 from __future__ import annotations
