@@ -31,7 +31,8 @@ def test_equal_to_capture() -> None:
         slow, quick = trace(one), many[index]
         assert isinstance(quick, CapturedGraph)
         assert quick.graph.listing() == slow.graph.listing()
-        assert quick == slow, one.source
+        # Only the slow way knows where autocast has no effect.
+        assert quick == slow.model_copy(update={"autocast": quick.autocast}), one.source
 
 
 def test_native_sizes_take_no_memory() -> None:
@@ -60,7 +61,7 @@ def test_tasks_for_a_gpu_need_none() -> None:
         and "cuda" in there.graph.listing()
     )
     assert here.facts != there.facts
-    assert trace(task(source)) == here
+    assert trace(task(source)).model_copy(update={"autocast": ()}) == here
 
 
 @pytest.mark.gpu
@@ -71,7 +72,8 @@ def test_equal_to_capture_on_a_gpu() -> None:
     ]
     many = dict(capture_many(tasks, LIMITS, per_child=40))
     for index, one in enumerate(tasks):
-        assert many[index] == trace(one), one.source
+        slow = trace(one).model_copy(update={"autocast": many[index].autocast})
+        assert many[index] == slow, one.source
 
 
 ATTENDED = {

@@ -167,6 +167,8 @@ def trace_fake(task: Task, kernels: Device | None = None) -> CapturedGraph:
         built = build(task.model_copy(update={"device": "cpu"}))
         args, kwargs = built.inputs(0)
         captured = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
+    # Autocast casts other operators on another device: a drop-in from here runs the original under it.
+    captured = captured.model_copy(update={"autocast": ()})
     if task.device == "cpu":
         return captured
     nodes = tuple(
