@@ -303,7 +303,6 @@ class Runner:
         self.leaves, self.earlier = [], []
         held, restore = self._held(), restoring(self.written if sync else [])
         begin(self.call)
-        first = torch.zeros(1, device="cuda") if sync else None
         with torch.no_grad(), _without_gc():
             number, spare, outputs = control[GO], process_memory.HeapReserve(), Outputs()
             link.ring(b"r")
@@ -330,10 +329,6 @@ class Runner:
                     link.ring(b"r")
                     while control[GO] < number:
                         pass
-                    if first is not None:
-                        # The GPU's switch to this process takes longer than most calls. Other work here is charged: see `overhead`.
-                        first.zero_()
-                        _synchronise()
                     self._timed_call(last, held, sync)
                     outputs.add(last.leaves)
                     told = told_of(last.leaves, last.text, () if sync else self.written)

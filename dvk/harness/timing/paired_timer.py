@@ -7,7 +7,7 @@ to call; every output of a timed call is compared.
 
 A call's time is the runner's (start to end, device synchronised), plus the judge's time around it beyond the reference's handshake: see
 `runner_client` and `overhead`. It is one call on an idle device with flushed caches: host and launch latency count, as for a user whose
-machine waits. On a GPU the runner launches one kernel before, since the device's switch between processes is not the call's time.
+machine waits.
 
 Measured reasons (2 cores): a byte over a socket takes 24 µs there and back, 65 µs after an idle pause, so the judge's clock alone would
 hide calls under a millisecond; a spinning judge would take a core from a threaded kernel. Not covered: overlap of consecutive calls, hot
