@@ -207,6 +207,8 @@ def draw(
         temperature: 0 takes the likeliest answer; the log-probabilities are then those at temperature 1.
         budget: tokens of one pass.
     """
+    if not rows:
+        return []
     distinct = list({id(row): row for row in rows}.values())
     known: dict[int, np.ndarray] = {}
     device = next(model.parameters()).device

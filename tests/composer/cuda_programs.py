@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dvk.composer import codegen
 from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import cuda as renderer
 from dvk.composer.codegen.cuda.writer import CudaFunction
@@ -42,7 +43,9 @@ class Program:
         self.module, self.args, self.device = module.eval(), args, device
         self.names = [f"x{n}" for n in range(len(args))]
         self.graph = trace_module(self.module, args, self.names).graph
-        self.prims = lower(self.graph, device=device)
+        self.prims = lower(
+            self.graph, may_own=lambda recipe: codegen("cuda").has_families, device=device
+        )
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)
         groups = [s for s in self.part.schedule if isinstance(s, FusionGroup)]
