@@ -179,8 +179,8 @@ def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> NodeScor
 
 
 def of_answers(values: Tensor, batch: AnswerBatch) -> Tensor:
-    """Sums of nodes' values by answer, [R, K]; minus infinity for padding."""
-    summed = (batch.paths @ values[:, :, None]).squeeze(-1)
+    """Sums of nodes' values by answer, [R, K]; minus infinity for padding. No product of matrices, which autocast would round."""
+    summed = (batch.paths * values[:, None]).sum(-1)
     return summed.masked_fill(batch.paths.sum(-1) == 0, -math.inf)
 
 

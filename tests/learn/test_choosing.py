@@ -44,6 +44,16 @@ def test_answers_are_scored_as_if_each_were_alone(
     assert logs[1, 2] == -math.inf, "it has two answers"
 
 
+def test_autocast_rounds_no_probability_of_an_answer(
+    backbone: HfBackbone, rows: list[ChoiceRow]
+) -> None:
+    """The gradient of the expected speed is a difference of such sums: 0.4 % of rounding is as much as plans differ by."""
+    with torch.autocast("cpu", torch.bfloat16):
+        logs, _ = choosing.likelihoods(backbone.model, choosing.lay_out(rows, "cpu"))
+    assert logs.dtype == torch.float32
+    assert logs.exp().sum(-1).tolist() == pytest.approx([1.0, 1.0], abs=1e-5)
+
+
 def test_targets_follow_measured_speed() -> None:
     share = choosing.targets(torch.tensor([[0.0, 0.05, -math.inf]]), 0.05)
     assert share.tolist()[0] == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 0.0])

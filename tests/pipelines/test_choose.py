@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from dvk.config import Config, changed
 from dvk.errors import UsageError
@@ -15,6 +17,7 @@ from dvk.pipelines.sft.choice_figures import Chosen, figures
 from dvk.pipelines.sft.choose import (
     CHOICES,
     ChooseRequest,
+    _Course,
     choose,
     known_plans,
     of_tables,
@@ -71,6 +74,24 @@ def test_a_model_learns_to_choose_the_plans_that_pay(
     manifest.write_text(manifest.read_text().replace('"done"', '"running"'))
     again = choose(replace(request, resume=True), CONFIG)
     assert again["fit"]["heldout"] == told["fit"]["heldout"], "finished stages are not repeated"
+
+
+def test_a_stage_that_only_loses_on_the_checked_tasks_changes_nothing(
+    tables: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([0.0, 0.2, 0.2, 0.1])  # before and after the pass of fit, then of reward
+    monkeypatch.setattr(_Course, "_score", lambda self, stage: next(scores))
+    monkeypatch.setattr(_Course, "unaided", lambda self, tasks: [])
+    request = ChooseRequest(tables=tables[:1], start="nano-from-zero", out=tmp_path / "run")
+    passes = {"choose.start_epochs": 0, "choose.fit_epochs": 1, "choose.reward_epochs": 1}
+    told = choose(request, changed(CONFIG, passes))
+    assert (told["fit"]["kept_after_epochs"], told["reward"]["kept_after_epochs"]) == (1.0, 0.0)
+    start, fit, reward = (
+        load_file(tmp_path / "run" / "checkpoints" / stage / "model.safetensors")
+        for stage in ("start", "fit", "reward")
+    )
+    assert all(torch.equal(fit[name], reward[name]) for name in fit)
+    assert any(not torch.equal(start[name], fit[name]) for name in fit)
 
 
 def test_held_out_tasks_are_never_learned(tables: tuple[Path, Path], tmp_path: Path) -> None:

@@ -234,13 +234,15 @@ class _Course:
     # ------------------------------------------------------------ training
 
     def _train(self, stage: str, epochs: float, rate: float) -> float:
-        """Train; leaves the weights of the pass that chose best on the tasks that are not learned."""
+        """Train; leaves the weights of the pass that chose best on the tasks that are not learned, those before the first among them."""
         model = self.backbone.model
         loss = self._loss(stage)
         optimizer = torch.optim.AdamW(groups(model, WEIGHT_DECAY), lr=rate, betas=BETAS)
         per_epoch = len(choosing.batches(self._drawn(), self.settings.batch_tokens))
         num_steps = max(1, round(epochs * per_epoch))
         best, kept, kept_at, step = -math.inf, None, 0.0, 0
+        if (before := self._score(stage)) is not None:
+            best, kept = before, copy.deepcopy(model.state_dict())
         while step < num_steps:
             packs = choosing.batches(self._drawn(), self.settings.batch_tokens)
             self.rng.shuffle(packs)
@@ -260,12 +262,13 @@ class _Course:
             score = self._score(stage)
             row = {"stage": stage, "epoch": round(done, 2), "loss": float(value.detach())}
             self.run.append("metrics.jsonl", {**row, "reward": float(reward), "checked": score})
-            if score is not None and stage != "start" and score > best:
+            if score is not None and score > best:
                 best, kept_at = score, done
                 kept = copy.deepcopy(model.state_dict())
-        if kept is not None:
-            model.load_state_dict(kept)
-        return round(kept_at or step / per_epoch, 2)
+        if kept is None:
+            return round(step / per_epoch, 2)
+        model.load_state_dict(kept)
+        return round(kept_at, 2)
 
     def _loss(self, stage: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
         if stage == "start":
