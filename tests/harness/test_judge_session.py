@@ -387,3 +387,42 @@ def test_baselines_are_replayed_beside_a_plan() -> None:
     assert made._plannable(candidate("good/triton_affine"))
     made.tier = "claim"
     assert not made._plannable(candidate("good/triton_affine")), "claims count the host's time"
+
+
+class Capturing(Referee):
+    """Has the player capture what it is asked to."""
+
+    def __init__(self, failed: dict[str, str], *answers: dict[str, Any]):
+        super().__init__(*answers)
+        self.failed, self.orders = failed, list[dict[str, Any]]()
+
+    def send(self, order: dict[str, Any], descriptors: Any = ()) -> None:
+        self.orders.append(order)
+
+    def wait(self, what: str, *_: Any) -> Message:
+        return Message({"captured": self.failed}) if what == "captured" else super().wait(what)
+
+
+def test_a_player_in_place_of_another_captures_the_baselines_again(session: JudgeSession) -> None:
+    session.baselines = ("compile",)
+    for contract in ("auto", "plan"):
+        session.spec = JudgeSpec(contract=contract)  # type: ignore[arg-type]
+        session._arms, session._fresh = {}, False
+        session._add_arms(["player"], None)
+        referee = Capturing({}, dict(GONE), {"status": "ok"})
+        session._referee = referee  # type: ignore[assignment]
+        found = session._replayed(candidate("good/triton_affine"), None)
+        assert found is not None and found.findings["status"] == "ok"
+        captures = [n for n, order in enumerate(referee.orders) if "capture" in order]
+        plans = [n for n, order in enumerate(referee.orders) if "plan" in order]
+        assert captures == [0, 2] and plans == [1, 3]
+        assert referee.orders[3]["captured"] == ["compile"]
+
+
+def test_a_baseline_that_no_graph_can_hold_is_left_out_beside_a_plan(session: JudgeSession) -> None:
+    session.baselines = ("compile", "graph")
+    referee = Capturing({"graph": "it synchronises"}, {"status": "ok"})
+    session._referee = referee  # type: ignore[assignment]
+    found = session._replayed(candidate("good/triton_affine"), None)
+    assert found is not None and referee.orders[-1]["captured"] == ["compile"]
+    assert session._left_out == {"graph": "it synchronises"}

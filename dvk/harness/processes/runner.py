@@ -81,7 +81,7 @@ def serve_orders(runner: Runner) -> None:
             else:
                 answer = _guarded(getattr(runner, f"do_{order['do']}"), order)
                 runner.link.send(answer)
-                if "failed" in answer and not runner.is_healthy():
+                if ("failed" in answer or answer.get("left_out")) and not runner.is_healthy():
                     return
     except Gone:
         return

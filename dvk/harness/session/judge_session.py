@@ -197,7 +197,7 @@ class JudgeSession(SessionProcesses):
         ):  # it takes seconds to start, and so does the process that recorders are forked from
             self._add_arms(["player"], deadline)
             self._fresh = True
-        if self.spec.contract == "auto" and self.tier != "smoke" and self._uncaptured(deadline):
+        if self._uncaptured(deadline) and self.spec.contract == "auto":
             return None  # its host code is timed against theirs
         with self._referee.time_stage("record"):
             result = recording.launch_plan(
@@ -230,6 +230,7 @@ class JudgeSession(SessionProcesses):
         fresh, self._fresh = self._fresh or "player" not in self._arms, False
         if "player" not in self._arms:
             self._add_arms(["player"], deadline)
+            self._uncaptured(deadline)
         if "player" not in self._arms:
             error = (
                 f"no process could be started to replay its launches: {self._left_out['player']}"
@@ -281,7 +282,7 @@ class JudgeSession(SessionProcesses):
             "tier": self.tier,
             "untimed": self._untimed(candidate),
             "arms": [name for name in arms if name in self._arms],
-            "captured": [name for name in arms if name in self._captured],
+            "captured": [name for name in arms if self._is_captured(name)],
             "one_case": one_case,
             "require_kernels": self.spec.require_kernels and not candidate.line,
             "deprived": deprived,

@@ -159,8 +159,8 @@ class SessionProcesses:
             self._left_out[name] = error.strip().partition("\n")[0]
 
     def _uncaptured(self, deadline: float | None) -> bool:
-        """Let the player capture the baselines that it lacks; return whether one cannot be captured."""
-        if (player := self._arms.get("player")) is None:
+        """Let the player capture the baselines that it lacks, to time a plan against them; return whether one cannot be captured."""
+        if (player := self._arms.get("player")) is None or self.tier == "smoke":
             return False
         if player is not self._captured_by:
             self._captured_by, self._captured = player, {}
@@ -173,7 +173,16 @@ class SessionProcesses:
                 raise RefereeDied(f"while it captured {', '.join(missing)}", answer)
             failed = answer.value["captured"]
             self._captured |= {name: failed.get(name) for name in missing}
+            if failed:
+                self._fresh = False  # what ends it next may be their doing
+            if self.spec.contract == "plan":
+                self._left_out |= failed
         return any(self._captured[name] is not None for name in self.baselines)
+
+    def _is_captured(self, name: str) -> bool:
+        """Whether the player that runs now replays a baseline."""
+        player = self._arms.get("player")
+        return player is self._captured_by and self._captured.get(name, "") is None
 
     def _end_arms(self) -> None:
         for name in self._arms.keys() - {"player"}:
