@@ -42,6 +42,7 @@ MANY_CALLS = 24
 MOST_MADE = 64
 """Candidates kept: samples of one task repeat themselves, and writing one takes 30 ms."""
 AS_IT_IS = "as it is"
+FUSED = "fused"
 """Title of the user's own model among the candidates."""
 
 
@@ -126,7 +127,7 @@ class PlanSpace:
         if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
             # Without them all would be left to torch, with nothing to measure.
             always = (*always, *own)
-        title, ending = "fused" if always else AS_IT_IS, ""
+        title, ending = FUSED if always else AS_IT_IS, ""
         if self.makes_many_calls(always):
             always, ending = (*always, "cuda_graph"), ", as a CUDA graph"
         measured = [r for r in self.order if r in MEASURED and r not in (*always, "cuda_graph")]

@@ -14,7 +14,7 @@ from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.plan_change import kernel_facts
-from dvk.composer.plan_space import MEASURED
+from dvk.composer.plan_space import FUSED, MEASURED
 from dvk.records import Candidate, Skill, Task, Verdict
 from dvk.records.measured import MeasuredTask, measured
 from dvk.records.skill_block import GraphFacts
@@ -97,19 +97,26 @@ def searched(
     tried: Iterable[tuple[Candidate, Verdict]],
     skills: Iterable[Skill],
 ) -> list[SearchedGain]:
-    """What a search measured of skills, as a table would: its first plan against that plan with a skill's change.
+    """What a search measured of skills, as a table would: a plan against that plan with a skill's change.
+
+    The plan is the search's first, or the composer's own, which on a GPU comes last (`PlanSpace.proposals`).
 
     Args:
         tried: the composer's candidates in the order of the search.
     """
-    rows = []
-    for number, (candidate, verdict) in enumerate(tried):
-        alone = "structure" if candidate.title.startswith("with ") else ""
-        rows.append(measured(candidate, verdict, "default" if number == 0 else alone))
-    row = MeasuredTask(task=task, backend=backend, facts=facts, plans=tuple(rows))
+    known = list(tried)
+    own = [n for n, (one, _) in enumerate(known) if n and one.title.startswith(FUSED)]
+    tables = []
+    for default in (0, *own[:1]):
+        rows = []
+        for number, (candidate, verdict) in enumerate(known):
+            alone = "structure" if candidate.title.startswith("with ") else ""
+            rows.append(measured(candidate, verdict, "default" if number == default else alone))
+        tables.append(MeasuredTask(task=task, backend=backend, facts=facts, plans=tuple(rows)))
     hits = []
     for skill in skills:
-        gain = gain_of(skill.block, row) if skill.block is not None else None
+        gains = [gain_of(skill.block, table) for table in tables] if skill.block is not None else []
+        gain = next((one for one in gains if one is not None), None)
         if gain is not None:
             hits.append(SearchedGain(skill.name, gain.log, gain.clock))
     return hits

@@ -128,7 +128,7 @@ def search(problem: SearchProblem) -> Proposals:
     replayed = bool(structures) and "cuda_graph" in structures[0][0].recipes
     if first is not None and (
         (first.status is Status.MISMATCH and planner.without(ROUND_OTHERWISE))
-        or (first.status is not Status.OK and replayed and planner.without(("cuda_graph",)))
+        or (replayed and not any(map(is_right, verdicts)) and planner.without(("cuda_graph",)))
     ):
         structures = planner.proposals()
         verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
@@ -146,7 +146,7 @@ def search(problem: SearchProblem) -> Proposals:
             for name in plan.recipes
             if name not in best.recipes
         )
-        if gains and (most := max(gains, key=lambda g: g[0]))[0] > BETTER:
+        if gains and (most := max(gains, key=lambda g: g[0]))[0] > (BETTER if base else 0):
             joint = Plan((*best.recipes, *helpful))
             _, best, chosen = most
             if helpful and set(joint.recipes) != set(best.recipes):
@@ -165,6 +165,11 @@ def search(problem: SearchProblem) -> Proposals:
         tuned = yield from tune(planner, best, chosen)
         if tuned is not best and graphed and is_host_bound(graphed[0], chosen):
             yield [planner.candidate(*planner.replayed(tuned)[0])]
+
+
+def is_right(verdict: Verdict | None) -> bool:
+    """Whether it passed every check."""
+    return verdict is not None and verdict.status is Status.OK
 
 
 def is_faster(one: Verdict | None, best: Verdict | None) -> bool:

@@ -128,6 +128,23 @@ def test_a_search_adds_evidence_that_the_next_one_reads(
     assert tried(made.order)[0] == "own_matmul"
 
 
+def test_what_a_gpus_search_begins_with_is_measured_against_the_composers_own_plan(
+    problem: SearchProblem,
+) -> None:
+    own = skill("own", "+own_matmul")
+    made = planner(problem, own)
+    more = next(r for r in made.order if r in MEASURED and r != "own_matmul")
+    saving = skill("saving", f"+{more}")
+    plans = [made.candidate(plan, title) for plan, title in made.structures()]
+    usual, with_own = plans[0], next(c for c in plans if c.title == "with own_matmul")
+    first = usual.model_copy(update={"title": f"with {more}", "recipes": (*usual.recipes, more)})
+    both = with_own.model_copy(update={"recipes": (*with_own.recipes, more)})
+    tried = [(first, ok(1.2, HERE)), (both, ok(1.8, HERE)), (usual, ok(1.0, HERE))]
+    gains = searched(problem.task, "cpp", graph_facts(made), tried, [own, saving])
+    assert [g.skill for g in gains] == ["own", "saving"]
+    assert [g.log for g in gains] == pytest.approx([math.log(1.5), math.log(1.2)])
+
+
 def test_a_library_that_cannot_be_written_ends_no_search(tmp_path: Path) -> None:
     path = tmp_path / "skills.db"
     with Library.open(path, create=True) as library:

@@ -327,6 +327,22 @@ def test_what_was_timed_in_another_way_is_not_taken_for_better(tmp_path):
     ) == 1
 
 
+def test_where_the_first_plan_fails_the_search_goes_on_from_one_that_is_right(tmp_path):
+    """The families that save traffic come first on a GPU; a fused plan that gains little is still the one to tune."""
+    given = written("torch.sigmoid(F.max_pool2d(torch.relu(x), 2)) * 2", tmp_path)
+    given = replace(given, task=given.task.model_copy(update={"device": "cuda"}), backend="triton")
+    failed = Verdict(status=Status.MISMATCH, tier="search", stage="check", error="off by 3")
+    proposals, tuned = search(given), []
+    batch = next(proposals)
+    assert "own_windows" in batch[0].recipes and batch[-1].title == "fused"
+    with suppress(StopIteration):
+        while True:
+            said = [failed if "own_windows" in c.recipes else verdict(0.99) for c in batch]
+            batch = proposals.send(said)
+            tuned += batch
+    assert tuned and not any("own_windows" in c.recipes for c in tuned)
+
+
 def test_a_network_of_many_calls_is_tried_as_graphs(tmp_path):
     """Only there it shows what a recipe gains; if its graph fails, without one."""
     chain = "x"
