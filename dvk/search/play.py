@@ -7,6 +7,7 @@ task against the clock instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -95,7 +96,8 @@ def play(
     games: dict[int, _Game] = {}
     number = 0
     judging.expect(True)
-    with prepared_ahead(problems) as ahead:
+    with ExitStack() as leaving, prepared_ahead(problems) as ahead:
+        leaving.callback(judging.expect, False)
         while True:
             while len(games) < judging.workers and not ahead.ended:
                 problem = ahead.take(LOOK_S if games else None)

@@ -53,14 +53,17 @@ class Drawer:
         """
         if self._on_device:
             try:
-                return self._draw(seed, variant)
+                drawn = self._draw(seed, variant)
             except torch.OutOfMemoryError:
-                # Drawing on the CPU from now on would take seconds each time: the caller makes room and tries again.
-                torch.cuda.empty_cache()
-                return self._draw(seed, variant)
+                pass  # outside of this block, where the error holds what was drawn
             except (RuntimeError, TypeError, NotImplementedError):
                 # E.g. a CPU generator, or numpy: draw on the CPU and move, from now on.
                 self._on_device = False
+            else:
+                return drawn
+        if self._on_device:
+            # Drawing on the CPU from now on would take seconds each time: the caller makes room and tries again.
+            torch.cuda.empty_cache()
         return self._draw(seed, variant)
 
     def names(self, args: list[Any]) -> list[str]:

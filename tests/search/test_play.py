@@ -41,9 +41,10 @@ class Judge:
         self.calls: list[str] = []
         self.waiting: list[tuple[Any, Candidate]] = []
         self.most_tasks = 0
+        self.expected = False
 
     def expect(self, more: bool) -> None:
-        pass
+        self.expected = more
 
     def submit(self, name: Any, task: Task, candidate: Candidate) -> None:
         self.calls.append(candidate.source)
@@ -111,8 +112,10 @@ def test_an_error_in_preparing_ends_the_run_and_a_reader_that_leaves_ends_prepar
         finally:
             closed.set()
 
+    judge = Patient()
     with pytest.raises(OSError, match="no space left"):
-        list(play(failing(), climb, Patient(), limit=100))
+        list(play(failing(), climb, judge, limit=100))
+    assert not judge.expected, "the queue's next user gets several sessions a task"
     playing = play(endless(), climb, Patient(), limit=100)
     assert next(playing).task.name == "a"
     playing.close()  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from textwrap import dedent
 from types import ModuleType
 from typing import Any
@@ -325,6 +326,19 @@ def test_a_draw_without_memory_stays_on_the_device(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(input_sampler.Drawer, "_draw", draw)
     assert len(drawer.draw(0)[0]) == 1 and drawer._on_device
+    left: list[weakref.ref[torch.Tensor]] = []
+
+    def partly(self: input_sampler.Drawer, seed: int, variant: object) -> input_sampler.Call:
+        if left:
+            assert left[0]() is None, "what the first try had drawn leaves no room for the second"
+            return [torch.ones(2)], {}
+        large = torch.ones(8)
+        left.append(weakref.ref(large))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(input_sampler.Drawer, "_draw", partly)
+        assert len(drawer.draw(0)[0]) == 1
     drawn[:] = [torch.OutOfMemoryError("CUDA out of memory")] * 2
     with pytest.raises(TaskError, match="out of memory"):
         input_sampler.guarded(drawer, 1)
