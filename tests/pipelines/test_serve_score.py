@@ -15,10 +15,14 @@ from typing import Any
 
 import pytest
 
+from dvk.config import Config
 from dvk.environments import trl
 from dvk.environments.over_http import HttpScorer
 from dvk.errors import MachineError, UsageError
 from dvk.interop import harbor
+from dvk.interop.kernelgym import Evaluation
+from dvk.pipelines.serve import scoring
+from dvk.pipelines.serve.judging import JudgeService
 from tests.cli import warm
 from tests.environments.answers import RIGHT, TASK, WRONG
 
@@ -153,3 +157,15 @@ def test_the_script_in_harbors_boxes_writes_the_reward(server: str, tmp_path: Pa
     assert (ended, found) == (1, None) and "DVK_SCORE_URL" in said
     ended, said, found = run(code, f"{server}/nowhere")
     assert (ended, found) == (1, None) and "404" in said
+
+
+def test_an_answer_is_timed_on_the_servers_device_whatever_it_is_written_in() -> None:
+    """A model that answers in C++ is not rewarded for being faster than the reference on a CPU."""
+    cpp = RIGHT.replace(
+        "import torch\n", "import torch\nfrom torch.utils.cpp_extension import load_inline\n"
+    )
+    service = JudgeService(Config(), 1, "cuda")
+    service.devices = ("cuda", "cpu")
+    asked = scoring.evaluation(scoring.TaskAnswer(task=TASK, text=cpp), service)
+    assert isinstance(asked, Evaluation) and asked.dvk is not None
+    assert service._place(asked, asked.dvk)[1] == "cuda"

@@ -51,8 +51,12 @@ def evaluation(request: TaskAnswer, judging: JudgeService) -> Evaluation | Score
         return scored(judging.config, request.text, None, found)
     required = judging.config.rollout.require_kernels
     key = content_hash(request.task, request.entry_point, found.source, str(required))
+    # Named, or C++ code would be timed against the reference on the CPU of a server with a GPU.
     options = JudgeOptions(
-        tier=TIER, contract=default_contract(judging.device), require_kernels=required
+        tier=TIER,
+        contract=default_contract(judging.device),
+        device=judging.device,
+        require_kernels=required,
     )
     return Evaluation(
         task_id=f"score-{key}",
