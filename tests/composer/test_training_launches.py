@@ -85,6 +85,22 @@ def test_running_statistics_are_written_in_place() -> None:
     assert int(block.new.n.num_batches_tracked) == 3
 
 
+def test_counters_that_grow_by_other_numbers_are_written_apart() -> None:
+    init = (
+        "self.n = nn.BatchNorm1d(6); self.register_buffer('a', torch.tensor(0)); "
+        "self.register_buffer('b', torch.zeros(3)); self.register_buffer('c', torch.zeros(3))"
+    )
+    text = "(self.a.add_(10), self.b.add_(0.5), self.c.add_(2.0), self.n(x).relu())[3]"
+    block = TrainingDropIn(HEAD.format(init=init, text=text), torch.randn(4, 6))
+    for model in (block.new, block.model):
+        for _ in range(3):
+            model(*block.args).sum().backward()
+    assert (int(block.new.a), int(block.new.n.num_batches_tracked)) == (30, 3)
+    assert (float(block.new.b[0]), float(block.new.c[0])) == (1.5, 6.0)
+    new, old = (list(m.state_dict().values()) for m in (block.new, block.model))
+    assert differences(new, old) == []
+
+
 @pytest.mark.parametrize(
     ("rows", "width", "classes", "sms", "chunk"),
     [

@@ -269,7 +269,8 @@ class _Encoder:
                 steps = list(source.args[1:])
                 if not source.kwargs and isinstance(steps[-1], int | float):
                     op, rest = IN_PLACE[source.op], steps
-            alike.setdefault((op, node.dtype, *map(str, rest[1:])), []).append((buffer, rest))
+            numbers = [str(value) for value in rest if not isinstance(value, dict)]
+            alike.setdefault((op, node.dtype, *numbers), []).append((buffer, rest))
         for (op, *_), found in alike.items():
             self._write(op, [buffer for buffer, _ in found], [rest for _, rest in found])
 
