@@ -158,7 +158,7 @@ def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> NodeScor
     plain = unwrapped(model)
     hidden = plain.get_decoder()(
         input_ids=batch.ids,
-        attention_mask=batch.mask,
+        attention_mask=_mask_for(plain, batch.mask),
         position_ids=batch.positions,
         use_cache=False,
     ).last_hidden_state
@@ -176,6 +176,15 @@ def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> NodeScor
     total = torch.zeros_like(groups).scatter_add(1, batch.siblings, (flat - peak).exp())
     among = flat - peak - total.gather(1, batch.siblings).log()
     return NodeScores(among.masked_fill(~real, 0.0), every)
+
+
+def _mask_for(model: Any, mask: Tensor) -> Tensor:
+    """The mask as the model's attention takes it: transformers' eager one adds it to the scores."""
+    if model.config._attn_implementation != "eager":
+        return mask
+    return torch.zeros_like(mask, dtype=model.dtype).masked_fill(
+        ~mask, torch.finfo(model.dtype).min
+    )
 
 
 def of_answers(values: Tensor, batch: AnswerBatch) -> Tensor:

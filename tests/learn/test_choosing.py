@@ -44,6 +44,22 @@ def test_answers_are_scored_as_if_each_were_alone(
     assert logs[1, 2] == -math.inf, "it has two answers"
 
 
+def test_probabilities_do_not_depend_on_how_attention_is_computed(
+    backbone: HfBackbone, rows: list[ChoiceRow]
+) -> None:
+    """Transformers' eager attention adds the mask: True would be 1, and every token would see the other answers."""
+    model, batch = backbone.model, choosing.lay_out(rows, "cpu")
+    usual = model.config._attn_implementation
+    wanted = choosing.likelihoods(model, batch)
+    model.set_attn_implementation("eager")
+    try:
+        found = choosing.likelihoods(model, batch)
+    finally:
+        model.set_attn_implementation(usual)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
 def test_autocast_rounds_no_probability_of_an_answer(
     backbone: HfBackbone, rows: list[ChoiceRow]
 ) -> None:
