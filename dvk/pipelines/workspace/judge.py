@@ -41,6 +41,8 @@ REST_S = 120.0
 """Seconds without a client after which the processes of its sessions end, which frees their memory."""
 LOOK_S = 0.5
 """Longest time between two looks at a client that waits."""
+REQUEST_S = 60.0
+"""Longest wait for a request: a client that says nothing would keep the judge alive."""
 MAX_LINE = 8 << 20
 """Longest request, bytes."""
 
@@ -121,8 +123,10 @@ class WorkspaceJudge:
                 self._last = time.monotonic()
 
     def _talk(self, connection: socket.socket) -> None:
+        connection.settimeout(REQUEST_S)
         with connection.makefile("rb") as stream:
             line = stream.readline(MAX_LINE + 1)
+        connection.settimeout(None)
         try:
             asked: dict[str, Any] = json.loads(line)
             verb = asked["verb"]
