@@ -34,7 +34,7 @@ FIRST = ("channels_last",)
 WITH = {"own_convolution": ("channels_last",)}
 """Recipes that pay only with others, and are tried with them."""
 SAVING = ("own_windows", "own_gathers", "own_moves", "own_scans")
-"""Families that save passes over memory: on an H200 67 of 68 measured changes of generated training tasks' plans to one of them gained."""
+"""Families that save passes over memory: on an H200 41 of 42 measured plans of training tasks gained by one of them, 1.53x."""
 LIBRARY = ("channels_last", "cudnn_benchmark")
 """Recipes that change how a library is called: tried without kernels in its place, too."""
 MANY_CALLS = 24
