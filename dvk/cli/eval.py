@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import AnyJudge, Conf, Engine, Settings, Train
+from dvk.cli.options import AnyJudge, Backend, Conf, Engine, OnDevice, Settings, Train
 from dvk.errors import UsageError
 
 
@@ -72,10 +72,8 @@ def command(
         bool,
         typer.Option("--claim", help="Time winners again at the claim tier, in fresh processes."),
     ] = False,
-    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
-    ] = None,
+    backend: Backend = "auto",
+    device: OnDevice = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Play this task alone; may be given several times.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import Conf, Dtype, Init, Settings
+from dvk.cli.options import Conf, Dtype, EvalMode, Init, Settings
 
 
 def command(
@@ -20,9 +20,7 @@ def command(
         ),
     ] = None,
     init: Init = None,
-    eval_mode: Annotated[
-        bool, typer.Option("--eval", help="Call .eval() on the module first.")
-    ] = False,
+    eval_mode: EvalMode = False,
     dtype: Dtype = None,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda (default: what the kernels are for).")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import Conf, Settings
+from dvk.cli.options import Backend, Conf, OnDevice, Settings
 
 
 def command(
@@ -36,10 +36,8 @@ def command(
             min=1, help="Seconds of measuring; --resume continues with the plans that are left."
         ),
     ] = None,
-    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
-    ] = None,
+    backend: Backend = "auto",
+    device: OnDevice = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder (default: runs/measure-BACKEND-TIME).")

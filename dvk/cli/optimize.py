@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dvk.cli.options import Dtype, Dynamic, Init, Inputs, Settings, Train
+from dvk.cli.options import (
+    Backend,
+    Dtype,
+    Dynamic,
+    EvalMode,
+    Init,
+    Inputs,
+    OnDevice,
+    Settings,
+    Train,
+)
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,15 +51,11 @@ def command(
     ] = None,
     dynamic: Dynamic = None,
     init: Init = None,
-    eval_mode: Annotated[
-        bool, typer.Option("--eval", help="Call .eval() on the module first.")
-    ] = False,
+    eval_mode: EvalMode = False,
     train: Train = False,
     dtype: Dtype = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
-    ] = None,
-    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
+    device: OnDevice = None,
+    backend: Backend = "auto",
     backbone: Annotated[
         str | None,
         typer.Option(

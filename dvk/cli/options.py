@@ -49,6 +49,11 @@ Train = Annotated[
 Dtype = Annotated[
     str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
 ]
+EvalMode = Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")]
+OnDevice = Annotated[
+    str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
+]
+Backend = Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="One setting: section.key=value; a part with dots in quotes."),

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dvk.cli import recipes
-from dvk.cli.options import AnyJudge, Conf, Engine, Settings
+from dvk.cli.options import AnyJudge, Backend, Conf, Engine, OnDevice, Settings
 
 
 def command(
@@ -28,10 +28,8 @@ def command(
     library: Annotated[
         Path | None, typer.Option(help="What the run's own library begins as (default: your own).")
     ] = None,
-    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
-    ] = None,
+    backend: Backend = "auto",
+    device: OnDevice = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Candidates judged at a time.")] = None,
     ablate: Annotated[
         list[str] | None,

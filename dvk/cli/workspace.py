@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dvk.cli.help import DefaultGroup, HelpApp
-from dvk.cli.options import Conf, Dtype, Init, Inputs, Settings, Train
+from dvk.cli.options import Backend, Conf, Dtype, EvalMode, Init, Inputs, OnDevice, Settings, Train
 from dvk.errors import UsageError
 
 app = HelpApp(
@@ -35,15 +35,11 @@ def command(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder for the agent.")],
     inputs: Inputs = None,
     init: Init = None,
-    eval_mode: Annotated[
-        bool, typer.Option("--eval", help="Call .eval() on the module first.")
-    ] = False,
+    eval_mode: EvalMode = False,
     train: Train = False,
     dtype: Dtype = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")
-    ] = None,
-    backend: Annotated[str, typer.Option(help="auto, triton, cuda or cpp.")] = "auto",
+    device: OnDevice = None,
+    backend: Backend = "auto",
     baseline: Annotated[
         list[str] | None,
         typer.Option(help="Also time against when the best is confirmed: compile."),

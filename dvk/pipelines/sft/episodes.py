@@ -82,12 +82,7 @@ def episodes(
         workers: candidates judged at a time, at most; see `at_a_time`.
     """
     workers = at_a_time(backend, workers)
-    counts: Counter[str] = Counter()
-    known: set[str] = set()
-    for row in run.read(EPISODES):
-        episode = Episode.model_validate(row)
-        known.add(episode.task.name)
-        counts.update(tally(episode))
+    known, counts = played(run, EPISODES)
     open_: dict[int, Playing] = {}
     dialect = dialects.get("compact")
     queue: JudgeQueue[Any]
@@ -268,6 +263,17 @@ def as_example(
         origin="composer",
         verified=verdict is not None and verdict.status is Status.OK,
     )
+
+
+def played(run: RunFolder, name: str) -> tuple[set[str], Counter[str]]:
+    """The names of the tasks whose episodes a file of the run holds, and the counts of their attempts."""
+    counts: Counter[str] = Counter()
+    known: set[str] = set()
+    for row in run.read(name):
+        episode = Episode.model_validate(row)
+        known.add(episode.task.name)
+        counts.update(tally(episode))
+    return known, counts
 
 
 def tally(episode: Episode) -> dict[str, Any]:

@@ -8,7 +8,6 @@ thoughts: a student learns what to answer, in the prompts of the teacher's diale
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from dvk.errors import DvkError
 from dvk.learn.examples import Example, ExampleTask
 from dvk.pipelines import tracebacks
 from dvk.pipelines.sft.collect import DEVICES
-from dvk.pipelines.sft.episodes import tally
+from dvk.pipelines.sft.episodes import played, tally
 from dvk.records import BackendName, Episode, Status, Trace, Turn
 from dvk.runs import RunFolder
 from dvk.skills import Library
@@ -47,12 +46,7 @@ def taught(
         DvkError: the model cannot be opened or asked.
     """
     model = open_backbone(spec, config)
-    known: set[str] = set()
-    counts: Counter[str] = Counter()
-    for row in run.read(EPISODES):
-        episode = Episode.model_validate(row)
-        known.add(episode.task.name)
-        counts.update(tally(episode))
+    known, counts = played(run, EPISODES)
     every = {m.name: m for m in generate(config.seed + SEED, num_tasks, device=DEVICES[backend])}
     wanted = [made for made in every.values() if made.name not in known]
     subjects = _prepared(run, wanted, backend, config, workers)

@@ -167,7 +167,7 @@ def _opened(
             run.write_text(SKILLS, "".join(one.model_dump_json() + "\n" for one in skills))
             opened = _record(request, folder, subject)
             run.write_text(OPENED, opened.model_dump_json(indent=2) + "\n")
-    except BaseException:
+    except BaseException:  # Ctrl-C, too, must leave no place half made
         shutil.rmtree(place, ignore_errors=True)
         raise
     return Place(place), subject
