@@ -164,7 +164,9 @@ def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> NodeScor
     ).last_hidden_state
     rows = torch.arange(len(batch.ids), device=hidden.device)[:, None].expand_as(batch.before)
     real = batch.real
-    logits = plain.get_output_embeddings()(hidden[rows[real], batch.before[real]]).float()
+    head = plain.get_output_embeddings()
+    with torch.autocast(hidden.device.type, enabled=False):  # bf16 logits round by up to 2^-8
+        logits = head(hidden[rows[real], batch.before[real]].to(head.weight.dtype)).float()
     logits = logits / temperature
     own = logits.gather(-1, batch.labels[real][:, None]).squeeze(-1)
     zeros = torch.zeros(real.shape, device=hidden.device)
