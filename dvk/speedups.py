@@ -147,7 +147,8 @@ def _sentence(timing: Timing, outcome: Outcome) -> str:
     speedup, claim = timing.speedup, timing.claim
     ends = f"between {show_ratio(speedup.lo)} and {show_ratio(speedup.hi)}"
     if outcome == "faster":
-        return over_baseline(speedup, "faster than eager")
+        told = over_baseline(speedup, "faster than eager")
+        return f"{told} on the GPU, host time not counted" if timing.regime == "device" else told
     if not speedup.known:
         return f"{show_ratio(speedup.value)} of eager's speed, without an interval: nothing can be claimed"
     if outcome == "slower":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -70,9 +70,10 @@ def command(
     contract: Annotated[
         str,
         typer.Option(
-            help="module (its host code runs), plan (trusted code replays its launches) or auto (plan, module with --baseline)."
+            help="module (its host code runs), plan (trusted code replays its launches), short (plan for calls below 1 ms on a GPU, "
+            "module otherwise) or auto (plan, module with --baseline)."
         ),
-    ] = "module",
+    ] = "short",
     profile: Annotated[
         bool, typer.Option("--profile", help="Say where the time of a call goes, too.")
     ] = False,
@@ -183,8 +184,10 @@ def _check(
         )
     if tier not in ("smoke", "search", "claim"):
         raise UsageError(f"unknown tier: `{tier}`", "choose smoke, search or claim")
-    if contract not in ("auto", "module", "plan"):
-        raise UsageError(f"unknown contract: `{contract}`", "choose module, plan or auto")
+    from dvk.harness.session.judge_spec import Contract
+
+    if contract not in (known := get_args(Contract)):
+        raise UsageError(f"unknown contract: `{contract}`", f"choose {', '.join(known)}")
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
 

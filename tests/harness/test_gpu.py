@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from dvk import machine, tasks
+from dvk.composer.dropin import lines
 from dvk.harness import JudgeQueue, judge
 from dvk.records import Status
 from tests.harness.conftest import FILES, candidate
@@ -75,6 +76,31 @@ def test_baselines_are_timed_by_the_device_beside_a_plan(quick):
     assert timing is not None and timing.regime == "device", found.error
     assert set(timing.baselines) == {"compile", "graph"} and not found.baselines_left_out
     assert 0.5 < timing.reference_ms / timing.baselines_ms["graph"] < 2, "eager's own kernels"
+
+
+@pytest.mark.parametrize("contract", ["short", "auto"])
+def test_short_calls_are_claimed_by_the_device(quick, contract):
+    """A gain of microseconds is shown, which the switch between two processes hides; the host code is checked as well."""
+    (found,) = judge(
+        gpu_task("affine"),
+        [candidate("good/triton_affine")],
+        config=quick,
+        tier="claim",
+        contract=contract,
+    )
+    timing = found.timing
+    assert timing is not None and timing.claim is not None and timing.regime == "device", found
+    assert 0.9 < timing.claim.control.value < 1.1 and found.contract == "module"
+    assert timing.reference_ms < 0.1, "no switch"
+
+
+def test_a_line_of_pytorch_is_timed_by_the_device_where_calls_are_short(quick):
+    task = gpu_task("affine")
+    line = lines.candidate(task, lines.OF_BASELINE["compile"], "cpp")
+    own = candidate("good/triton_affine")
+    found = judge(task, [line, own], config=quick, contract="short")
+    assert [v.status for v in found] == [Status.OK] * 2, [v.error for v in found]
+    assert [v.timing.regime for v in found if v.timing] == ["device"] * 2
 
 
 def test_a_broken_context_ends_one_candidate_only(quick):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dvk import gpu_memory
+from dvk.composer.dropin import lines
 from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.launch_plans.plan import PlanMismatch
 from dvk.harness.remote.node import Seat, SeatConfig
@@ -20,9 +21,10 @@ from dvk.harness.session.attempt import RefereeDied
 from dvk.harness.session.concurrency import PER_GPU
 from dvk.harness.session.judge_session import JudgeSession
 from dvk.harness.session.judge_spec import Judge
+from dvk.harness.session.replays import LINES
 from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.harness.transport.memory_budget import release_cached
-from dvk.records import Status, Task, Verdict
+from dvk.records import Status, Task, Tier, Verdict
 from dvk.sandbox import Death, Message
 from tests.harness.conftest import QUICK, candidate, task
 
@@ -374,19 +376,39 @@ def test_what_replays_a_graph_itself_is_timed_from_end_to_end() -> None:
     ) as session:
         plain = candidate("good/triton_affine")
         session._recorded = {}  # as of an open task
-        assert session._plannable(plain)
-        assert not session._plannable(
-            plain.model_copy(update={"source": f"{plain.source}\n# torch.cuda.CUDAGraph()"})
-        )
+        assert session._plannable(plain, None)
+        whole = {"source": f"{plain.source}\n# torch.cuda.CUDAGraph()"}
+        assert not session._plannable(plain.model_copy(update=whole), None)
 
 
 def test_baselines_are_replayed_beside_a_plan() -> None:
     """A kernel of 20 us is not compared with torch.compile through 300 us of two processes' handshakes."""
     made = JudgeSession(task("affine"), QUICK, JudgeSpec(contract="auto"))
     made._recorded, made.baselines = {}, ("compile",)
-    assert made._plannable(candidate("good/triton_affine"))
-    made.tier = "claim"
-    assert not made._plannable(candidate("good/triton_affine")), "claims count the host's time"
+    assert made._plannable(candidate("good/triton_affine"), None)
+
+
+@pytest.mark.parametrize(("tier", "contract"), [("claim", "auto"), ("search", "short")])
+@pytest.mark.parametrize(("alone_ms", "replayed"), [(0.3, True), (1.3, False)])
+def test_only_short_calls_are_claimed_by_the_device(
+    tier: Tier, contract: Any, alone_ms: float, replayed: bool
+) -> None:
+    """Two processes' switch on the GPU hides them from end to end; of longer calls the host's time counts."""
+    made = JudgeSession(task("affine"), QUICK, JudgeSpec(contract=contract))
+    made.tier, made._recorded, made._alone_ms = tier, {}, alone_ms
+    good = candidate("good/triton_affine")
+    assert made._plannable(good, None) is replayed
+    line = good.model_copy(update={"line": "torch.compile"})
+    made._line_arm = made._line_is(line)
+    assert made._plannable(line, None) is (replayed and contract == "short")
+
+
+def test_lines_of_pytorch_are_the_baselines_of_their_names() -> None:
+    assert all(lines.OF_BASELINE[name].text == text for text, name in LINES.items())
+
+
+def test_a_reference_that_no_graph_holds_is_claimed_from_end_to_end() -> None:
+    assert recording.needs_host_code(recording.cannot_be_captured(()))
 
 
 class Capturing(Referee):

@@ -164,7 +164,10 @@ class Player(Runner):
         return {"profile": profile.model_dump(mode="json")}
 
     def do_capture(self, order: Answer) -> Answer:
-        """Compile baselines and capture them, on the native inputs; return the reasons of those that cannot be captured."""
+        """Compile baselines and capture them, on the native inputs; return the reasons of those that cannot be captured.
+
+        Of another name the reference is captured again, to be timed against itself.
+        """
         assert self._native is not None
         _, args, kwargs = self._native
         failed: dict[str, str] = {}
@@ -172,7 +175,7 @@ class Player(Runner):
             try:
                 with self._capturing(name):
                     call: Callable[..., Any] = self.model
-                    if name != "graph":
+                    if name in ARMS and name != "graph":
                         call = ARMS[name](self.model, args, kwargs, lambda: None, lambda arm: arm)
                     self._baselines[name] = self._captured(call)
             except (CandidateError, NotCapturable) as error:

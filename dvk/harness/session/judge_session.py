@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from dvk import backends
@@ -20,28 +21,22 @@ from dvk.harness.session import (
     slowdown,
     static,
 )
-from dvk.harness.session.attempt import GONE_S, HANG_UP_S, RefereeDied, passed, trial
-from dvk.harness.session.session_processes import SessionProcesses
+from dvk.harness.session.attempt import RefereeDied, passed, trial
+from dvk.harness.session.claim_sets import CONTROL, ClaimSets, Measure, with_checks
+from dvk.harness.session.replays import ReplayingSession
 from dvk.harness.session.verdicts import (
     ProcessFindings,
     check_roofline,
-    claim_timing,
-    findings_of_death,
     median,
     merge_findings,
     retry_s,
     search_timing,
     verdict_of,
 )
-from dvk.harness.timing import claims
 from dvk.records import Candidate, Status, Tier, Timing, Verdict
-from dvk.sandbox import Death, Message
-from dvk.stats.intervals import median_ratio
-
-CONTROL = "reference#2"
 
 
-class JudgeSession(SessionProcesses):
+class JudgeSession(ReplayingSession):
     """Judges candidates for one task.
 
     Args, Attributes: see `SessionProcesses`.
@@ -69,6 +64,7 @@ class JudgeSession(SessionProcesses):
             deadline: on time.monotonic's clock.
         """
         self.tier, self.baselines = tier, tuple(baselines)
+        self._line_arm = self._line_is(candidate)
         self._arm_env = cuda_connections.of_arms(self.task, candidate, tier)
         self._candidate_env = cuda_connections.of_candidate(self.task, candidate, tier)
         self._referee.spent, began = {}, time.monotonic()
@@ -133,8 +129,15 @@ class JudgeSession(SessionProcesses):
                 return self._claim(began, candidate, deadline)
             finally:
                 self._end_arms()
-        measured = self._replayed(candidate, deadline) if self._plannable(candidate) else None
-        if measured is None and not passed(deadline):
+                self._end_player()  # it replays a control as well
+        measured = (
+            self._replayed(candidate, deadline) if self._plannable(candidate, deadline) else None
+        )
+        if measured is not None and self._line_arm is not None:
+            checked = self._measure(candidate, deadline, timed=False)
+            measured = checked and with_checks(checked, measured)
+        elif measured is None and not passed(deadline):
+            self._line_arm = None
             measured = self._measure(candidate, deadline, timed=self.tier != "smoke")
         if measured is None:
             return None
@@ -143,158 +146,57 @@ class JudgeSession(SessionProcesses):
 
     def _claim(self, began: float, candidate: Candidate, deadline: float | None) -> Verdict | None:
         """Measure in sets of fresh processes until the claim is decided."""
-        sets: list[ProcessFindings] = []
-        speedups, controls = list[float](), list[float]()
-        while True:
-            self._end_arms()
-            self._longer = claims.LONGER if len(sets) >= claims.FIRST_LOOK else 1
-            measured = self._measure(
-                candidate, deadline, timed=True, control=True, one_case=bool(sets)
-            )
-            if measured is None:
-                return None
-            sets.append(measured)
-            if measured.findings["status"] != Status.OK.value or not measured.samples:
-                return self._verdict(began, measured)
-            speedups.append(
-                median_ratio(measured.samples["reference"], measured.samples["candidate"])
-            )
-            controls.append(median_ratio(measured.samples["reference"], measured.samples[CONTROL]))
-            if len(sets) < claims.FIRST_LOOK:
-                continue
-            claim = claims.claim(speedups, controls)
-            late = self._late(began, claims.is_unsteady(claim))
-            if late or claims.looked_at(len(sets)) and not claims.undecided(claim):
-                break
-        return self._verdict(
-            began,
-            *check_roofline(sets[0], claim_timing(sets, self.baselines, claim), self.task.device),
-        )
+        by_device = self._sets_by_device(candidate, deadline)
+        if isinstance(by_device, ProcessFindings):
+            return self._verdict(began, by_device)
+        from_end_to_end = partial(self._set_of_modules, candidate, deadline)
+        sets = ClaimSets(by_device or from_end_to_end, partial(self._late, began))
+        measured = sets.run()
+        if recording.needs_host_code(measured):
+            sets = ClaimSets(from_end_to_end, partial(self._late, began))
+            measured = sets.run()
+        if measured is None:
+            return None
+        timing = sets.timing(self.baselines)
+        return self._verdict(began, *check_roofline(measured, timing, self.task.device))
+
+    def _set_of_modules(
+        self, candidate: Candidate, deadline: float | None, longer: int, first: bool
+    ) -> ProcessFindings | None:
+        """One set of a claim from end to end."""
+        self._end_arms()
+        self._longer = longer
+        return self._measure(candidate, deadline, timed=True, control=True, one_case=not first)
+
+    def _sets_by_device(
+        self, candidate: Candidate, deadline: float | None
+    ) -> Measure | ProcessFindings | None:
+        """Return what measures the sets of a claim by the device; None if it is made from end to end, findings if its code failed."""
+        if not self._plannable(candidate, deadline):
+            return None
+        recorded = self._recording(candidate)
+        if isinstance(recorded, ProcessFindings) or (plan := recorded[0]) is None:
+            return None
+        checked = self._measure(candidate, deadline, timed=False)
+        if checked is None or checked.findings["status"] != Status.OK.value:
+            return checked
+
+        def measure(longer: int, first: bool) -> ProcessFindings | None:
+            self._end_player()
+            self._longer = longer
+            self._add_arms(["player"], deadline)
+            self._fresh = True
+            if self._uncaptured(deadline):
+                return recording.cannot_be_captured(self.baselines)
+            played = self._played(candidate, plan, recorded[2], deadline, one_case=not first)
+            return played and with_checks(checked if first else None, played)
+
+        return measure
 
     def _late(self, began: float, unsteady: bool) -> bool:
         """Whether a claim must be decided with the data it has; an unsteady one has twice the time."""
         by = self.decide_by
         return passed(2 * by - began if by is not None and unsteady else by)
-
-    def _plannable(self, candidate: Candidate) -> bool:
-        # A replayed graph serves to save host time, which a plan leaves out.
-        whole = self.spec.contract == "auto" and "CUDAGraph" in candidate.source
-        if (
-            candidate.line
-            or self.spec.contract == "module"
-            or whole
-            or self.tier == "claim"
-            or self.spec.backward
-            or self.task.train
-        ):
-            return False
-        return backends.get(candidate.backend).has_launch_plan and self._recorded is not None
-
-    def _replayed(self, candidate: Candidate, deadline: float | None) -> ProcessFindings | None:
-        """Return findings on the candidate's launch plan; None if it has none and the contract allows its host code."""
-        if (
-            "player" not in self._arms
-        ):  # it takes seconds to start, and so does the process that recorders are forked from
-            self._add_arms(["player"], deadline)
-            self._fresh = True
-        if self._uncaptured(deadline) and self.spec.contract == "auto":
-            return None  # its host code is timed against theirs
-        with self._referee.time_stage("record"):
-            result = recording.launch_plan(
-                candidate, self.task, self._recorded or {}, self._limits, self.config
-            )
-        if isinstance(result, ProcessFindings):
-            return result
-        plan, why, isolation = result
-        if plan is None:
-            if self.spec.contract == "auto":
-                return None
-            error = f"no launch plan can stand for it: {why}"
-            return ProcessFindings(
-                {"status": "rejected", "stage": "compile", "error": error}, "", isolation
-            )
-        # If a used player breaks, the previous candidate may be the cause.
-        played = self._played(candidate, plan, isolation, deadline) or self._played(
-            candidate, plan, isolation, deadline
-        )
-        if self.spec.contract != "auto" or not recording.needs_host_code(played):
-            return played
-        if recording.reference_is_uncaptured(played):
-            self._recorded = None
-        return None
-
-    def _played(
-        self, candidate: Candidate, plan: dict[str, Any], isolation: str, deadline: float | None
-    ) -> ProcessFindings | None:
-        """Return findings on a launch plan; None if a used player ended."""
-        fresh, self._fresh = self._fresh or "player" not in self._arms, False
-        if "player" not in self._arms:
-            self._add_arms(["player"], deadline)
-            self._uncaptured(deadline)
-        if "player" not in self._arms:
-            error = (
-                f"no process could be started to replay its launches: {self._left_out['player']}"
-            )
-            return ProcessFindings(
-                {"status": "launch_error", "stage": "compile", "error": error}, "", isolation
-            )
-        self._referee.send(
-            self._order(candidate, timed=self.tier != "smoke") | {"plan": plan, "arms": ["player"]}
-        )
-        answer = self._referee.wait(
-            "findings", self.config.judge.candidate_s, deadline, self._arms["player"]
-        )
-        if isinstance(answer, Death):
-            raise RefereeDied(answer.reason, answer)
-        if answer is None:
-            log = self._arms.pop("player").close()
-            if not isinstance(self._referee.wait("findings", HANG_UP_S, None), Message):
-                self.close()
-            return ProcessFindings(
-                findings_of_death(Death("timeout", log), self._referee.stage, self.config),
-                log,
-                isolation,
-            )
-        findings = dict(answer.value["findings"])
-        if findings.pop("gone", False):
-            death = self._arms.pop("player").receive(GONE_S)
-            if not fresh:
-                return None
-            log = death.log if isinstance(death, Death) else ""
-            why = f"its kernels ended the process that replays them ({death.reason if isinstance(death, Death) else 'it spoke'})"
-            return ProcessFindings(
-                {"status": Status.LAUNCH_ERROR.value, "stage": self._referee.stage, "error": why},
-                log,
-                isolation,
-            )
-        if findings["status"] == Status.CHEAT.value:
-            self._arms.pop("player").close()  # its state is unknown
-        return ProcessFindings(findings, "", isolation, findings.pop("samples", {}))
-
-    def _order(
-        self, candidate: Candidate, *, timed: bool, one_case: bool = False, deprived: bool = False
-    ) -> dict[str, Any]:
-        settings, claim = self.config.judge, self.tier == "claim"
-        arms = ["reference", CONTROL, *self.baselines] if timed else ()
-        return {
-            "candidate": True,
-            "source": candidate.source,
-            "tier": self.tier,
-            "untimed": self._untimed(candidate),
-            "arms": [name for name in arms if name in self._arms],
-            "captured": [name for name in arms if self._is_captured(name)],
-            "one_case": one_case,
-            "require_kernels": self.spec.require_kernels and not candidate.line,
-            "deprived": deprived,
-            "profile": self.spec.profiled(candidate, self.tier) and not one_case,
-            "rounds": settings.claim_pairs * self._longer if claim else settings.search_pairs,
-            "limit_s": self._claim_s() if claim else settings.search_s * (1 + len(self.baselines)),
-        }
-
-    def _claim_s(self) -> float:
-        """Return the longest timing of one set of processes; a longer one leaves the candidate's time to its other steps."""
-        usual = self.config.judge.claim_s * (2 + len(self.baselines))
-        return min(usual * self._longer, max(usual, self.config.judge.candidate_s / 3))
 
     def _measure(
         self,
@@ -431,9 +333,6 @@ class JudgeSession(SessionProcesses):
             )
 
     # ------------------------------------------------------------ verdicts
-
-    def _untimed(self, candidate: Candidate) -> str | None:
-        return backends.get(candidate.backend).untimed(self.task.device)
 
     def _verdict(
         self, began: float, measured: ProcessFindings, timing: Timing | None = None

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from dvk.records import Candidate, Record, Task, Tier, Verdict
 
-Contract = Literal["auto", "module", "plan"]
+Contract = Literal["auto", "short", "module", "plan"]
 
 
 class JudgeSpec(Record):
@@ -27,9 +27,15 @@ class JudgeSpec(Record):
     require_kernels: bool = False
     """Reject candidates that leave the computation to PyTorch's operators."""
     contract: Contract = "module"
-    """`plan` has trusted code replay the candidate's launches (Triton and CUDA on a GPU; an error if that is impossible), `module` runs
-    its host code, `auto` replays if possible, except for claims, which measure what users run. A replayed candidate is compared with
-    baselines by the device's time alone: they are replayed, too."""
+    """How a candidate is run.
+
+    `plan`: trusted code replays its launches, and times them by the device (Triton and CUDA on a GPU; an error if that is impossible).
+    `module`: its host code is run, and timed from end to end.
+    `auto`: by plan if possible; of a claim only short calls, whose host code is checked as well: see `claim_sets`.
+    `short`: by plan if possible and the reference's call is short, else its host code.
+
+    A replayed candidate is compared with baselines by the device's time alone: they are replayed, too.
+    """
     profile: bool | Literal["times", "written"] = False
     """Also measure where the time of an ok candidate's call goes; `times`: without counters (ncu), which take ten seconds; `written`: so,
     and at the search tier alone, for candidates that neither the composer nor PyTorch's lines propose."""

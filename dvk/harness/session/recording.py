@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dvk.config import Config, Limits
@@ -61,6 +62,13 @@ def needs_host_code(played: ProcessFindings | None) -> bool:
     """Whether the candidate is to be judged with its host code: some of PyTorch's operators return other strides on a GPU than their fake
     versions, and a CUDA graph cannot hold a call that copies from the host."""
     return played is not None and _error(played).startswith((MISTAKEN, UNCAPTURED))
+
+
+def cannot_be_captured(baselines: Sequence[str]) -> ProcessFindings:
+    """Findings on a candidate that must be timed from end to end, since what it is timed against cannot be replayed."""
+    arms = " or ".join(["the reference", *baselines])
+    error = f"{UNCAPTURED}: {arms} cannot be captured in a CUDA graph"
+    return ProcessFindings({"status": "rejected", "stage": "time", "error": error})
 
 
 def reference_is_uncaptured(played: ProcessFindings | None) -> bool:

@@ -11,6 +11,7 @@ from dvk import machine
 from dvk.config import Config, Limits
 from dvk.harness.seeds import secret
 from dvk.harness.session.attempt import RUNNER, RefereeDied, arm, passed
+from dvk.harness.session.claim_sets import CONTROL
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.session.referee_client import RefereeClient
 from dvk.harness.session.verdicts import broken_reference
@@ -71,6 +72,10 @@ class SessionProcesses:
         self._captured_by: SandboxSession | None = None
         self._left_out: dict[str, str] = {}
         self._alone_ms: float | None = None
+        self._short: bool | None = None
+        """Whether the task's calls are too short to be timed from end to end; one answer for all of its candidates."""
+        self._line_arm: str | None = None
+        """The baseline that the judged line of PyTorch is, if it is timed by the device."""
         self._longer = 1
         """Factor on the pairs and seconds of a claim's next set of processes."""
         self.broken: str | None = None
@@ -98,7 +103,8 @@ class SessionProcesses:
             False,
             self._limits.encloses(task.device),
         )
-        self._left_out, self._captured, self._alone_ms = {}, {}, None
+        self._left_out, self._captured = {}, {}
+        self._alone_ms, self._short = None, None
 
     def _start(self, deadline: float | None) -> None:
         if self._open or self.broken is not None:
@@ -159,12 +165,15 @@ class SessionProcesses:
             self._left_out[name] = error.strip().partition("\n")[0]
 
     def _uncaptured(self, deadline: float | None) -> bool:
-        """Let the player capture the baselines that it lacks, to time a plan against them; return whether one cannot be captured."""
+        """Let the player capture the baselines that it lacks, of a claim the control, too; return whether one cannot be captured."""
         if (player := self._arms.get("player")) is None or self.tier == "smoke":
             return False
         if player is not self._captured_by:
             self._captured_by, self._captured = player, {}
-        if missing := [name for name in self.baselines if name not in self._captured]:
+        control = (CONTROL,) if self.tier == "claim" else ()
+        line = (self._line_arm,) if self._line_arm is not None else ()
+        names = tuple(dict.fromkeys((*control, *line, *self.baselines)))
+        if missing := [name for name in names if name not in self._captured]:
             self._referee.send({"capture": missing})
             answer = self._referee.wait(
                 "captured", len(missing) * self.config.limits.wall_s, deadline
@@ -177,7 +186,7 @@ class SessionProcesses:
                 self._fresh = False  # what ends it next may be their doing
             if self.spec.contract == "plan":
                 self._left_out |= failed
-        return any(self._captured[name] is not None for name in self.baselines)
+        return any(self._captured[name] is not None for name in names)
 
     def _is_captured(self, name: str) -> bool:
         """Whether the player that runs now replays a baseline."""
@@ -187,6 +196,10 @@ class SessionProcesses:
     def _end_arms(self) -> None:
         for name in self._arms.keys() - {"player"}:
             self._arms.pop(name).close()
+
+    def _end_player(self) -> None:
+        if "player" in self._arms:
+            self._arms.pop("player").close()
 
     def _alone(self, deadline: float | None) -> float | None:
         self._referee.send({"alone": True})

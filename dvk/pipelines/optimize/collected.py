@@ -137,7 +137,9 @@ def _session(
         baselines=request.baselines,
     )
     session.court = open_session(
-        task, config, JudgeSpec(brief=True, require_kernels=request.require_kernels)
+        task,
+        config,
+        JudgeSpec(brief=True, contract="short", require_kernels=request.require_kernels),
     )
     session.expected = clock.at_start(
         max(1.0, time.monotonic() - began),

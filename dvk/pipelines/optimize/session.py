@@ -142,7 +142,7 @@ class SearchSession(JudgedCandidates):
 
     @property
     def _spec(self) -> JudgeSpec:
-        return JudgeSpec(brief=True, profile="written" if self.prose else False)
+        return JudgeSpec(brief=True, contract="short", profile="written" if self.prose else False)
 
     @property
     def search_left_s(self) -> float:

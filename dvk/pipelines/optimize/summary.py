@@ -56,6 +56,7 @@ def outcome(
         "speedup": eager and eager["speedup"],
         "speedup_lo": eager and eager["lo"],
         "speedup_hi": eager and eager["hi"],
+        "regime": timing and timing.regime,
         "headline": said.headline if said and faster else None,
         "control": timing.claim.control.model_dump(mode="json")
         if timing and timing.claim

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from dvk.errors import UsageError
+from dvk.harness.session.judge_spec import Contract
 from dvk.records import Device, Tier
 from dvk.tasks import dynamic
 from dvk.tasks.loading import has_get_inputs
@@ -55,7 +55,7 @@ class VerifyRequest:
     dtype: str | None = None
     backward: bool = False
     require_kernels: bool = False
-    contract: Literal["auto", "module", "plan"] = "module"
+    contract: Contract = "short"
     profile: bool = False
     """Also profile a call."""
     no_cache: bool = False
