@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.verdict_stages --bytes 1e8                       # row variance on the CPU
     python -m tests.benchmarks.verdict_stages --device cuda --bytes 4.3e9 --judge
-    python -m tests.benchmarks.verdict_stages --task data/tasks/large/heldout/row_variance_fp16.py --device cuda --judge
+    python -m tests.benchmarks.verdict_stages --task data/tasks/large/development/row_variance_fp16.py --device cuda --judge
 
 Prints for each stage: seconds, processor seconds, how often the operators passed over the inputs and outputs (bytes read and written over
 their size), the most memory held, over the same size, and what is still held afterwards. `--judge` adds a real verdict with its processes,

@@ -17,8 +17,13 @@ from tests.tasks.shrink import TASKS
 
 FOLDER = TASKS / "suite"
 INDEX = FOLDER / "index.json"
-COUNTS = {"single": 30, "fusion": 30, "network": 12}
-"""Files of each level in each half."""
+COUNTS = {
+    "development": {"single": 60, "fusion": 60, "network": 24},
+    "heldout": {"single": 30, "fusion": 30, "network": 12},
+}
+"""Files of each half and level."""
+PLAIN = {("matmul",), ("conv",), ("conv_transpose",), ("pool",)}
+"""Sequences of which a suite needs many tasks, in other forms and sizes; all others occur once."""
 
 
 @dataclass(frozen=True)
