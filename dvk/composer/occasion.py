@@ -9,7 +9,7 @@ from dvk import aten
 from dvk.composer.ir.effects import draws, is_step, shared, written
 from dvk.composer.ir.nodes import View
 from dvk.composer.lowering import CODEGEN_RULES, RULES, lower
-from dvk.composer.rewrites import cudnn, huge_pages
+from dvk.composer.rewrites import convolution_bias, cudnn, huge_pages
 from dvk.records import Graph
 
 
@@ -26,7 +26,10 @@ class Occasion:
 
     @cached_property
     def operators(self) -> list[str]:
-        return [n.op.split(".")[1] for n in self.graph.nodes if n.op.startswith("aten.")]
+        """Names of ATen's operators; on a GPU the bias of a library convolution is one, added by a kernel."""
+        apart = convolution_bias.rewrite(self.graph) if self.device == "cuda" else None
+        nodes = (apart or self.graph).nodes
+        return [n.op.split(".")[1] for n in nodes if n.op.startswith("aten.")]
 
     @cached_property
     def owned(self) -> set[str]:

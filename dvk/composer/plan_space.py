@@ -41,6 +41,8 @@ MANY_CALLS = 24
 """Calls of kernels and libraries from which the host is taken to be the bottleneck: all structures are tried as CUDA graphs."""
 MOST_MADE = 64
 """Candidates kept: samples of one task repeat themselves, and writing one takes 30 ms."""
+BIAS = "convolution_bias"
+"""Recipe that takes a bias out of the library: nothing else is gained where a call of it is alone."""
 AS_IT_IS = "as it is"
 FUSED = "fused"
 """Title of the user's own model among the candidates."""
@@ -142,12 +144,8 @@ class PlanSpace:
         """Structures in the order of a search: `structures` with the families that save memory traffic on a GPU, and without them last;
         where kernels stand only for calls of a library, that library called otherwise."""
         usual, *others = self.structures()
-        alone = tuple(r for r in usual[0].recipes if r not in OWN_FAMILIES)
-        if not self.fused(tuple(r for r in alone if r not in MEASURED)).ordered:
-            called = [
-                (Plan((*alone, r)), f"left to torch, with {r}") for r in LIBRARY if r in self.order
-            ]
-            return [usual, *called, *others]
+        if (called := self._library_alone()) is not None:
+            return called
         more = tuple(r for r in SAVING if r in self.order and r not in usual[0].recipes)
         if self.task.device != "cuda" or not more:
             return [usual, *others]
@@ -159,6 +157,37 @@ class PlanSpace:
             if not set(more) & set(plan.recipes)
         ]
         return [(Plan((*usual[0].recipes, *more)), own + ending), *changed, usual]
+
+    def _library_alone(self) -> list[tuple[Plan, str]] | None:
+        """Proposals where calls of a library, and biases behind them, are all there is to do on a GPU; None elsewhere.
+
+        The library called otherwise, kernels in its place, and the model itself: the floor that no plan may lose to.
+        """
+        kept = {r for r in self.order if r not in MEASURED}
+        if (
+            self.task.device != "cuda"
+            or self.fused(tuple(r for r in self.order if r in kept - {BIAS})).ordered
+            or self.makes_many_calls(tuple(r for r in self.order if r in kept))
+        ):
+            return None
+        kept |= {"inplace_epilogue"} if BIAS in kept else set()
+
+        def plans(titled: str, *names: Iterable[str]) -> list[tuple[Plan, str]]:
+            return [
+                (
+                    Plan(tuple(r for r in self.order if r in kept.union(more))),
+                    titled.format(" and ".join(more)),
+                )
+                for more in names
+            ]
+
+        layout, measured = (
+            plans("left to torch, with {}", (r,)) if r in self.order else [] for r in LIBRARY
+        )
+        bias = plans(f"left to torch, with {BIAS}", ()) if BIAS in kept else []
+        own = [(*WITH.get(r, ()), r) for r in self.order if r in OWN_FAMILIES]
+        owned = plans("with {}", *own)
+        return [*bias, *layout, *owned[:1], (Plan(()), AS_IT_IS), *measured, *owned[1:]]
 
     def makes_many_calls(self, recipes: Sequence[str]) -> bool:
         """Whether calls are so many that only a CUDA graph shows what a recipe gains."""

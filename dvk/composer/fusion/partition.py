@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dvk.composer.fusion.groups import FusionGroup, Partition, _has_effect, live, output_bases
 from dvk.composer.fusion.matmul_rules import is_sound
 from dvk.composer.ir.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
-from dvk.composer.ir.nodes import IRNode, View, reduced_dims
+from dvk.composer.ir.nodes import IRNode, View, broadcast_index, gathered_index, reduced_dims
 from dvk.composer.lowering.view_pushdown import SUMMED
 from dvk.composer.lowering.whole_graph import PrimGraph
 
@@ -306,30 +306,34 @@ def _split_for(group: FusionGroup, consumer: IRNode, at: int) -> FusionGroup | N
     """Split the group's variables at the factors of the operand's base shape, so that a reshape becomes affine."""
     view = consumer.operands[at]
     assert isinstance(view, View)
+    index: Index | None
+    if consumer.op == "gather" and not at:
+        index = gathered_index(consumer, group.index[consumer])
+    else:
+        index = group.inner.get(consumer) or broadcast_index(group.index[consumer], view.shape)
     for step in reversed(view.steps):
-        if step.method != "reshape":
-            continue
-        factors = [Var(s) for s in step.before if s > 1]
-        index = group.inner.get(consumer, group.index[consumer])
-        own = (
-            radix(linearize(index, contiguous_strides(step.after)))
-            if len(index) == len(step.after)
-            else None
-        )
-        if own is None:
+        if index is None or len(index) != len(step.after):
             return None
-        matched = refine(own, factors)
-        if matched is None:
-            return None
-        split = matched[1]
-        return FusionGroup(
-            group.members,
-            {p: _apply(i, split) for p, i in group.index.items()},
-            {p: _apply(i, split) for p, i in group.inner.items()},
-            _image(group.reduced, split),
-            _expand(group.order, split),
-        )
-    return None
+        before = step.index_before(index)
+        if before is None and step.method == "reshape":
+            break
+        index = before
+    else:
+        return None
+    # A dimension of one element has one valid place, whatever its index is.
+    valid = tuple(Affine() if n == 1 else part for part, n in zip(index, step.after, strict=True))
+    own = radix(linearize(valid, contiguous_strides(step.after)))
+    matched = refine(own, [Var(s) for s in step.before if s > 1]) if own is not None else None
+    if matched is None:
+        return None
+    split = matched[1]
+    return FusionGroup(
+        group.members,
+        {p: _apply(i, split) for p, i in group.index.items()},
+        {p: _apply(i, split) for p, i in group.inner.items()},
+        _image(group.reduced, split),
+        _expand(group.order, split),
+    )
 
 
 def _consistent(

@@ -87,14 +87,17 @@ class ViewStep:
         return (*index[:dim], index[dim].scale(step).shift(start), *index[dim + 1 :])
 
     def _back_by_dims(self, index: Index) -> Index | None:
-        """A reshape that moves, adds or drops only dimensions of extent one, for an index that may be out of bounds."""
-        parts = [part for part, size in zip(index, self.after, strict=True) if size > 1]
-        spans = [(part.span(), size) for part, size in zip(index, self.after, strict=True)]
-        inside = all(lo >= 0 and hi < size for (lo, hi), size in spans)
-        if inside or [s for s in self.before if s > 1] != [s for s in self.after if s > 1]:
+        """A reshape of an index that may be out of bounds: in dimensions of extent one, which have a single valid position, or in
+        dimensions that it does not merge or split.
+        """
+        kept = [(part, size) for part, size in zip(index, self.after, strict=True) if size > 1]
+        if [size for _, size in kept] == [s for s in self.before if s > 1]:
+            rest = iter(part for part, _ in kept)
+            return tuple(next(rest) if size > 1 else ZERO for size in self.before)
+        if any(lo < 0 or hi >= size for part, size in kept for lo, hi in [part.span()]):
             return None
-        rest = iter(parts)
-        return tuple(next(rest) if size > 1 else ZERO for size in self.before)
+        parts, sizes = tuple(part for part, _ in kept), tuple(size for _, size in kept)
+        return delinearize(linearize(parts, contiguous_strides(sizes)), self.before)
 
     def call(self, value: str) -> str:
         """Torch source that applies the view to `value`."""

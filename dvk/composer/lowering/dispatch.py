@@ -93,6 +93,8 @@ class Lowering:
     kept_whole: set[IRNode] = field(default_factory=set)
     """Computed values of which no slice is recomputed: it would cost more than reading it."""
     pieces: dict[View, View] = field(default_factory=dict)
+    copies: dict[View, View] = field(default_factory=dict)
+    """A view of a value that a reshape would copy → the value in the view's order."""
     has_effects: bool = False
     """A call writes memory, draws random numbers or is left to PyTorch: no program may stop halfway and run the original instead."""
     last_read: dict[str, int] = field(default_factory=dict)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dvk.composer.ir.effects import draws, is_step, pinned, refs, unknown, walk_refs, written
 from dvk.composer.ir.nodes import IRNode, View
+from dvk.composer.lowering.copies import stored_as_read
 from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering
 from dvk.records import Graph, Node
 
@@ -51,6 +52,7 @@ def lower(
     )
     kept = pinned(graph) | unknown(graph)
     origins: dict[IRNode, str] = {}
+    laid: dict[IRNode, tuple[int, ...]] = {}
     read: set[str] = set()
     walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
     for state.position, node in enumerate(graph.nodes):
@@ -72,15 +74,36 @@ def lower(
                 if isinstance(lowered, tuple)
                 else state.within(lowered)
             )
-        state.values[node.name] = state.extern(node) if lowered is None else lowered
+        if lowered is None:
+            _store_as_read(state, refs([list(node.args), node.kwargs]), laid, origins)
+            before = len(state.order)
+            lowered = state.extern(node)
+        elif isinstance(lowered, View) and not lowered.steps and node.strides is not None:
+            laid.setdefault(lowered.base, node.strides)
+        state.values[node.name] = lowered
         origins.update(dict.fromkeys(state.order[before:], node.name))
         if node.name in whole:
             state.kept_whole.update(state.order[before:])
+    _store_as_read(state, refs(graph.outputs), laid, origins)
     pieces = {view: piece.base for view, piece in state.pieces.items()}
     numbers: dict[Any, int] = {}
     for view, piece in pieces.items():
         origins[piece] = f"{origins[view.base]}[{numbers.setdefault(view.steps, len(numbers))}]"
     return PrimGraph(tuple(state.order), state.values, graph.outputs, origins, pieces)
+
+
+def _store_as_read(
+    state: Lowering,
+    names: Iterable[str],
+    laid: Mapping[IRNode, tuple[int, ...]],
+    origins: dict[IRNode, str],
+) -> None:
+    """Have the values that PyTorch reads in the order in which a reshape would copy them."""
+    for name in names:
+        value, before = state.values[name], len(state.order)
+        if isinstance(value, View):
+            state.values[name] = stored_as_read(state, value, laid)
+            origins.update(dict.fromkeys(state.order[before:], origins[value.base]))
 
 
 READERS = ("embedding", "index_select", "gather", "take_along_dim", "index")
