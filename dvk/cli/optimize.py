@@ -339,7 +339,10 @@ def fastest(summary: dict[str, Any]) -> list[str]:
     lines = [
         row
         for row in summary.get("portfolio", ())
-        if row["kind"] == "pytorch" and row["speedup"] and row["name"] != "eager"
+        if row["kind"] == "pytorch"
+        and row["speedup"]
+        and row["name"] != "eager"
+        and summary.get("regime") in (None, row["regime"])  # figures of two do not compare
     ]
     best = max(lines, key=lambda row: row["speedup"], default=None)
     return (

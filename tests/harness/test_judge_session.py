@@ -441,6 +441,19 @@ def test_a_player_in_place_of_another_captures_the_baselines_again(session: Judg
         assert referee.orders[3]["captured"] == ["compile"]
 
 
+def test_a_replay_that_the_search_has_no_time_for_is_no_timeout(session: JudgeSession) -> None:
+    """The candidate would be blamed for the end of the budget."""
+
+    class Silent(Referee):
+        def wait(self, *_: Any) -> Any:
+            return None
+
+    session._add_arms(["player"], None)
+    session._referee = Silent()  # type: ignore[assignment]
+    good = candidate("good/triton_affine")
+    assert session._replayed(good, time.monotonic() - 1) is None
+
+
 def test_a_baseline_that_no_graph_can_hold_is_left_out_beside_a_plan(session: JudgeSession) -> None:
     session.baselines = ("compile", "graph")
     referee = Capturing({"graph": "it synchronises"}, {"status": "ok"})

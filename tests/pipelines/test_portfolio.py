@@ -73,3 +73,5 @@ def test_the_terminal_names_the_winner_and_the_best_of_the_others():
         "best line of PyTorch is torch.compile, 2.20×"
         in fastest({"winner": "dvk", "portfolio": rows})[0]
     )
+    of_the_device = {"winner": "dvk", "regime": "device", "portfolio": rows}
+    assert not fastest(of_the_device), "the line was timed from end to end"

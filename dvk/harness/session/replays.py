@@ -6,7 +6,7 @@ from typing import Any
 
 from dvk import backends
 from dvk.harness.session import recording
-from dvk.harness.session.attempt import GONE_S, HANG_UP_S, RefereeDied
+from dvk.harness.session.attempt import GONE_S, HANG_UP_S, RefereeDied, passed
 from dvk.harness.session.claim_sets import CONTROL, SHORT_CALL_MS
 from dvk.harness.session.session_processes import SessionProcesses
 from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
@@ -79,9 +79,9 @@ class ReplayingSession(SessionProcesses):
                 {"status": "rejected", "stage": "compile", "error": error}, "", isolation
             )
         # If a used player breaks, the previous candidate may be the cause.
-        played = self._played(candidate, plan, isolation, deadline) or self._played(
-            candidate, plan, isolation, deadline
-        )
+        played = self._played(candidate, plan, isolation, deadline)
+        if played is None and not passed(deadline):
+            played = self._played(candidate, plan, isolation, deadline)
         if self.spec.contract == "plan" or not recording.needs_host_code(played):
             return played
         if recording.reference_is_uncaptured(played):
@@ -108,7 +108,7 @@ class ReplayingSession(SessionProcesses):
         deadline: float | None,
         one_case: bool = False,
     ) -> ProcessFindings | None:
-        """Return findings on a launch plan; None if a used player ended."""
+        """Return findings on a launch plan; None if a used player ended, or the deadline came first."""
         fresh, self._fresh = self._fresh or "player" not in self._arms, False
         if "player" not in self._arms:
             self._add_arms(["player"], deadline)
@@ -133,6 +133,8 @@ class ReplayingSession(SessionProcesses):
             log = self._arms.pop("player").close()
             if not isinstance(self._referee.wait("findings", HANG_UP_S, None), Message):
                 self.close()
+            if passed(deadline):
+                return None
             return ProcessFindings(
                 findings_of_death(Death("timeout", log), self._referee.stage, self.config),
                 log,

@@ -25,7 +25,8 @@ def rows(turns: Sequence[Turn], left_out: Mapping[str, str]) -> list[dict[str, A
     best of dvk's own kernels.
 
     `name`; `kind` (pytorch, seed, dvk); `status` (of a verdict, or `left_out`); `speedup`, `lo`, `hi` over eager and `ms` of a
-    call (null where it was not timed); `tier` of that figure; `reason` why there is none.
+    call (null where it was not timed); `tier` and `regime` of that figure (those of two regimes do not compare); `reason` why there is
+    none.
 
     Args:
         left_out: reasons by name of the lines that were not judged.
@@ -71,8 +72,10 @@ def _row(name: str, kind: str, same: Sequence[Turn]) -> dict[str, Any]:
     claims = [verdict for verdict in timed if verdict.tier == "claim"]
     if timed:
         verdict = (claims or timed)[-1]
-        assert verdict.timing is not None
-        return _named(name, kind, verdict.timing.speedup, verdict.timing.candidate_ms, verdict.tier)
+        timing = verdict.timing
+        assert timing is not None
+        named = _named(name, kind, timing.speedup, timing.candidate_ms, verdict.tier)
+        return {**named, "regime": timing.regime}
     verdicts = [t.verdict for t in same if t.verdict]
     status = verdicts[-1].status if verdicts else Status.BROKEN_TASK
     said = (verdicts[-1].error or verdicts[-1].untimed_reason) if verdicts else None
@@ -98,5 +101,6 @@ def _named(
         "hi": speedup and speedup.hi,
         "ms": ms,
         "tier": tier,
+        "regime": None,
         "reason": reason,
     }

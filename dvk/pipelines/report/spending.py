@@ -117,11 +117,15 @@ WAYS = ("way", "median call", "over eager", "")
 """Heads of the table of PyTorch's own lines next to the best of dvk's kernels."""
 
 
+REGIMES = {"device": "the GPU's time alone", "end_to_end": "from end to end"}
+"""How a way was timed; figures of two regimes do not compare."""
+
+
 def way_cells(row: Mapping[str, Any]) -> list[str]:
     """The cells of one way, of `optimize.portfolio`: a note says why it was not timed."""
     if row["name"] == "eager":
         return [str(row["name"]), show_ms(row["ms"]), "", ""]
-    note = row.get("title") or row.get("reason") or ""
+    note = row.get("title") or row.get("reason") or REGIMES.get(row.get("regime") or "", "")
     if row["status"] not in ("ok", "left_out"):
         note = f"{row['status'].replace('_', ' ')}: {note}"
     return [str(row["name"]), show_ms(row["ms"]), shown(interval(row)), str(note)]
