@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from dvk import gpu_memory
-from dvk.composer.dropin import lines
 from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.launch_plans.plan import PlanMismatch
 from dvk.harness.remote.node import Seat, SeatConfig
@@ -21,10 +20,9 @@ from dvk.harness.session.attempt import RefereeDied
 from dvk.harness.session.concurrency import PER_GPU
 from dvk.harness.session.judge_session import JudgeSession
 from dvk.harness.session.judge_spec import Judge
-from dvk.harness.session.replays import LINES
 from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.harness.transport.memory_budget import release_cached
-from dvk.records import Status, Task, Tier, Verdict
+from dvk.records import Status, Task, Verdict
 from dvk.sandbox import Death, Message
 from tests.harness.conftest import QUICK, candidate, task
 
@@ -388,29 +386,6 @@ def test_baselines_are_replayed_beside_a_plan() -> None:
     assert made._plannable(candidate("good/triton_affine"), None)
 
 
-@pytest.mark.parametrize(("tier", "contract"), [("claim", "auto"), ("search", "short")])
-@pytest.mark.parametrize(("alone_ms", "replayed"), [(0.3, True), (1.3, False)])
-def test_only_short_calls_are_claimed_by_the_device(
-    tier: Tier, contract: Any, alone_ms: float, replayed: bool
-) -> None:
-    """Two processes' switch on the GPU hides them from end to end; of longer calls the host's time counts."""
-    made = JudgeSession(task("affine"), QUICK, JudgeSpec(contract=contract))
-    made.tier, made._recorded, made._alone_ms = tier, {}, alone_ms
-    good = candidate("good/triton_affine")
-    assert made._plannable(good, None) is replayed
-    line = good.model_copy(update={"line": "torch.compile"})
-    made._line_arm = made._line_is(line)
-    assert made._plannable(line, None) is (replayed and contract == "short")
-
-
-def test_lines_of_pytorch_are_the_baselines_of_their_names() -> None:
-    assert all(lines.OF_BASELINE[name].text == text for text, name in LINES.items())
-
-
-def test_a_reference_that_no_graph_holds_is_claimed_from_end_to_end() -> None:
-    assert recording.needs_host_code(recording.cannot_be_captured(()))
-
-
 class Capturing(Referee):
     """Has the player capture what it is asked to."""
 
@@ -439,19 +414,6 @@ def test_a_player_in_place_of_another_captures_the_baselines_again(session: Judg
         plans = [n for n, order in enumerate(referee.orders) if "plan" in order]
         assert captures == [0, 2] and plans == [1, 3]
         assert referee.orders[3]["captured"] == ["compile"]
-
-
-def test_a_replay_that_the_search_has_no_time_for_is_no_timeout(session: JudgeSession) -> None:
-    """The candidate would be blamed for the end of the budget."""
-
-    class Silent(Referee):
-        def wait(self, *_: Any) -> Any:
-            return None
-
-    session._add_arms(["player"], None)
-    session._referee = Silent()  # type: ignore[assignment]
-    good = candidate("good/triton_affine")
-    assert session._replayed(good, time.monotonic() - 1) is None
 
 
 def test_a_baseline_that_no_graph_can_hold_is_left_out_beside_a_plan(session: JudgeSession) -> None:
