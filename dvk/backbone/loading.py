@@ -6,6 +6,9 @@ import json
 import sys
 import urllib.error
 import urllib.request
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -222,14 +225,24 @@ def new_adapters(model: Any, rank: int) -> Any:
         lora_dropout=0.0,
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, config)
+    with _without_renaming_notes():
+        return get_peft_model(model, config)
 
 
 def adapters_on(model: Any, folder: Path) -> Any:
     """The model with the adapters saved in `folder`, trainable."""
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+    with _without_renaming_notes():
+        return PeftModel.from_pretrained(model, str(folder), is_trainable=True)
+
+
+@contextmanager
+def _without_renaming_notes() -> Iterator[None]:
+    """Without the warning that peft reads an attribute which transformers 5.23 renamed: users cannot act on it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.* is deprecated")
+        yield
 
 
 def _explained(error: Exception, argument: str) -> UsageError | MachineError:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from dvk.backbone.decoding.forward import unwrapped
 from dvk.config import Config, LearningConfig, changed
 from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
@@ -130,7 +131,7 @@ class Learner:
                 "set backbone.dtype=float32, backbone.lora_rank, or with several processes learning.sharding=fsdp",
             )
         if settings.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            recompute_activations(model)
         model.train()
         self._tiny = sum(p.numel() for p in model.parameters()) <= TINY_PARAMETERS
         scorer = (
@@ -185,17 +186,25 @@ class Learner:
         Raises:
             DvkError: loss or gradient is not finite; the weights are as before the step.
         """
-        with self.threads():
+        with self.computing():
             return self._step(packs, loss, temperature)
 
     @contextmanager
-    def threads(self) -> Iterator[None]:
-        """The number of threads that suits the model; the previous one is restored."""
+    def computing(self) -> Iterator[None]:
+        """The number of threads that suits the model, and no copies of activations in the type of LoRA's weights.
+
+        Autocast rounds the inputs of adapters to bfloat16, so peft's copies in float32 change no result. At 32,768 tokens of an 8B they
+        take 0.8 GB of each layer, and 1.6 GB at its widest product. What was before is restored.
+        """
+        from peft.helpers import disable_input_dtype_casting
+
         before = torch.get_num_threads()
         if self.device.type == "cpu" and self._tiny:
             torch.set_num_threads(1)
+        autocast = self.accelerator.mixed_precision != "no" and not self.sharded
         try:
-            yield
+            with disable_input_dtype_casting(self.model, active=autocast):
+                yield
         finally:
             torch.set_num_threads(before)
 
@@ -320,6 +329,14 @@ class Learner:
             self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["rng"])
         self.step_number = state["step"]
+
+
+def recompute_activations(model: Any) -> None:
+    """Keep only the inputs of a model's layers for the backward pass, and compute the rest again."""
+    plain = unwrapped(model)
+    # Its newer name; transformers 5.23 warns of the older one.
+    new = getattr(plain, "activation_checkpointing_enable", None)
+    (new or plain.gradient_checkpointing_enable)({"use_reentrant": False})
 
 
 def opened(config: Config, processes: ProcessGroup) -> Config:

@@ -33,6 +33,8 @@ LARGEST_LOG_RATIO = 50.0
 """Above this a ratio is stated as e^50: a server writes minus infinity as -9999."""
 MEANS = ("clipped", "entropy", "grad_norm", "kl", "loss")
 """Figures of an update that are means over its optimizer steps."""
+PACK_STEP = 64
+"""Lengths of packs are multiples of this, in tokens: few shapes for the device's matmuls."""
 SPREAD = 0.02
 """Standard deviation of a token's log-ratio due to bfloat16 arithmetic alone."""
 
@@ -114,7 +116,7 @@ def logprobs(
     result: list[list[float]] = [[] for _ in rows]
     mine: list[tuple[list[int], np.ndarray]] = []
     for groups, packs in micro_batches(rows, config, processes=processes):
-        with learner.threads():
+        with learner.computing():
             scored, _ = learner.scorer(packs.to(learner.device), temperature)
         flat, at = scored.float().cpu().numpy(), 0
         # Targets come in the order of packs and, inside one, of rows.
@@ -135,7 +137,7 @@ def micro_batches(
 ) -> list[tuple[list[list[int]], Packs]]:
     """Rows laid into micro-batches, this process's share: the rows of each pack, and the packs.
 
-    A micro-batch holds at most `micro_packs` × `pack_tokens` tokens, or one row that is longer.
+    A micro-batch holds at most `micro_packs` × `pack_tokens` tokens, or one row that is longer. Its packs are as long as its fullest one.
 
     Args:
         rows: those longer than `pack_tokens` come last, each in a separate pack.
@@ -147,10 +149,10 @@ def micro_batches(
     sizes = np.asarray([len(row.ids) for row in rows], dtype=np.int64)
     short = np.flatnonzero(sizes <= settings.pack_tokens)
     groups = [short[g].tolist() for g in plan(sizes[short], settings.pack_tokens, seed)]
-    laid = [
-        (part, settings.pack_tokens)
-        for part in deal_packs(groups, processes.rank, processes.size, settings.micro_packs)
-    ]
+    laid = []
+    for part in deal_packs(groups, processes.rank, processes.size, settings.micro_packs):
+        fullest = max((int(sizes[group].sum()) for group in part), default=1)
+        laid.append((part, min(settings.pack_tokens, -(-fullest // PACK_STEP) * PACK_STEP)))
     budget = settings.micro_packs * settings.pack_tokens
     # The longest first: rows of about one length share a micro-batch, and a run that lacks the memory fails at once.
     long = sorted(np.flatnonzero(sizes > settings.pack_tokens).tolist(), key=lambda i: -sizes[i])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 
+from dvk.backbone.loading import new_adapters
 from dvk.config import Config, LearningConfig, changed
 from dvk.distributed import ProcessGroup
 from dvk.errors import DvkError, UsageError
@@ -155,3 +159,52 @@ def test_the_schedule() -> None:
         -1
     ] == pytest.approx(0.0, abs=0.01)
     assert rate(50, 100, LearningConfig(rate=1.0, schedule="constant")) == 1.0
+
+
+@pytest.fixture
+def other_precision() -> Iterator[None]:
+    """accelerate keeps one precision a process."""
+    AcceleratorState._reset_state(True)
+    yield
+    AcceleratorState._reset_state(True)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.usefixtures("other_precision")
+def test_inputs_of_adapters_are_not_copied_in_float32(
+    again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Autocast rounds them anyway: the same gradients, and a tenth less of each layer is kept."""
+
+    def step(copied: bool) -> tuple[int, list[torch.Tensor]]:
+        torch.manual_seed(0)
+        model = new_adapters(tiny(seed=4).to(torch.bfloat16), 4)
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(weight, 0, 0.1)
+        settings = LearningConfig(precision="bf16", gradient_checkpointing=again)
+        learner = Learner(model, settings, 2)
+        if copied:
+            monkeypatch.setattr(learner, "computing", nullcontext)
+        held: dict[int, int] = {}
+        gradients: list[torch.Tensor] = []
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            held[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        def clip(*_: object) -> torch.Tensor:
+            gradients.extend(p.grad.clone() for p in model.parameters() if p.grad is not None)
+            return torch.ones(())
+
+        monkeypatch.setattr(learner, "_clip", clip)
+        with learner.computing(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            learner.scorer(lay_out([ROWS[:2]], 16))
+        learner.step([lay_out([ROWS[:2]], 16)])
+        assert all(m.cast_input_dtype_enabled for m in model.modules() if hasattr(m, "lora_A"))
+        return sum(held.values()), gradients
+
+    (copies, wanted), (kept, found) = step(True), step(False)
+    assert kept <= copies and (again or kept < copies)
+    assert len(found) == 28 and all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))

@@ -230,6 +230,19 @@ def test_a_micro_batch_is_bounded_by_tokens() -> None:
         )
 
 
+def test_a_micro_batch_is_as_long_as_its_fullest_pack() -> None:
+    """Packs of 32,768 tokens for long rows once made an update on short ones compute as many."""
+    rows = [TrainingRow.answer([1] * 90, [2] * 10) for _ in range(3)]
+    for micro_packs, length in ((1, 320), (4, 320)):
+        config = changed(
+            CONFIG, {"learning.pack_tokens": 4096, "learning.micro_packs": micro_packs}
+        )
+        ((_, packs),) = micro_batches(rows, config)
+        assert packs.ids.shape == (1, length) and packs.num_targets == 30
+    config = changed(CONFIG, {"learning.pack_tokens": 110})
+    assert [packs.ids.shape for _, packs in micro_batches(rows, config)] == [(1, 110)] * 3
+
+
 def test_lora_compares_with_its_base_without_a_second_model() -> None:
     model = new_adapters(tiny(seed=3), 4)
     with torch.no_grad():
