@@ -111,6 +111,11 @@ class OptimizeConfig(Section):
         description="Also use recipes that differ from the original in NaN or infinity once an input is not finite. The report names "
         "those used.",
     )
+    confirm: bool = Field(
+        True,
+        description="Prove the best candidate in fresh processes. false: it is kept as `unproven.py`, for a caller that proves it "
+        "within something larger.",
+    )
     own_kernels: bool = Field(
         False,
         description="Leave out what PyTorch itself offers: channels_last, torch.compile, replay of the module as a CUDA graph.",

@@ -6,12 +6,14 @@
 A row per file: milliseconds of forward and backward (median of paired rounds), how many times faster than eager and than torch.compile
 with a 95 % interval, peak megabytes on a GPU, the largest error of a result or gradient against double precision, eager's beside it. Rows
 are written as they come. With `--workers` all files are composed and compiled first, in as many processes, and then timed alone.
+`--prepare-s` bounds that.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import hashlib
 import json
 import multiprocessing
 import re
@@ -19,12 +21,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from dvk import tasks
 from dvk.composer import Plan, applicable_to, compose
@@ -119,12 +123,42 @@ def composed(path: Path, device: str, backend: str, sizes: str) -> tuple[Task, s
 def prepared(path: Path, device: str, backend: str, sizes: str, compiled: bool) -> tuple[Task, str]:
     """As `composed`; each arm has run once, so that compilers find their results in their caches."""
     task, source = composed(path, device, backend, sizes)
-    measured(task, source, compiled, 0.0)
+    for step in arms(task, source, compiled).steps.values():
+        step()
     return task, source
 
 
-def measured(task: Task, source: str, compiled: bool, seconds: float) -> dict[str, Any]:
-    """The row of one file."""
+def prepared_by(
+    pool: ProcessPoolExecutor, paths: list[Path], how: tuple[Any, ...], limit_s: float | None
+) -> dict[Path, tuple[Task, str]]:
+    """What the pool has prepared within the limit; then its processes are stopped."""
+    futures = {path: pool.submit(prepared, path, *how) for path in paths}
+    wait(futures.values(), limit_s)
+    found = {p: f.result() for p, f in futures.items() if f.done() and f.exception() is None}
+    processes = list(pool._processes.values())
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+    pool.shutdown(wait=False, cancel_futures=True)
+    return found
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The original and the drop-in with equal weights, a call of both, and a training step of each arm."""
+
+    model: nn.Module
+    new: nn.Module
+    args: list[Any]
+    kwargs: dict[str, Any]
+    along: list[torch.Tensor]
+    """Cotangents, drawn by the first call with a backward."""
+    steps: dict[str, Callable[[], Any]]
+
+
+def arms(task: Task, source: str, compiled: bool) -> Arms:
+    """The arms of one file: eager, dvk and, if asked for, compile."""
     built = build(task)
     args, kwargs = built.inputs(0)
     new = construct_candidate(
@@ -137,16 +171,7 @@ def measured(task: Task, source: str, compiled: bool, seconds: float) -> dict[st
     )
     new.load_state_dict(built.model.state_dict())
     along: list[torch.Tensor] = []
-    results = [describe(call(m, args, kwargs, 1, True, along=along))[0] for m in (built.model, new)]
-    row: dict[str, Any] = {"fits": bool(new.__dict__.get("_dvk_ready"))}
-    if not task.stochastic and sum(t.numel() for t in args) <= MOST_TRUTH:
-        wide = [t.double() if t.is_floating_point() else t for t in args]
-        twin = copy.deepcopy(built.model).double()
-        truth = describe(call(twin, wide, kwargs, 1, True, along=along))[0]
-        row |= {"eager_error": worst(results[0], truth), "dvk_error": worst(results[1], truth)}
-    else:
-        row |= {"eager_error": None, "dvk_error": worst(results[1], results[0])}
-    del results
+    call(built.model, args, kwargs, 1, True, along=along)
     forwards = {"eager": built.model, "dvk": new}
     if compiled:
         forwards["compile"] = torch.compile(built.model)
@@ -158,13 +183,37 @@ def measured(task: Task, source: str, compiled: bool, seconds: float) -> dict[st
         )
         for name, forward in forwards.items()
     }
-    found = rounds(steps, task.device, seconds)
-    row |= {f"{name}_ms": round(statistics.median(ms), 4) for name, ms in found.items()}
-    for name in [n for n in found if n != "dvk"]:
-        ratios = [theirs / ours for theirs, ours in zip(found[name], found["dvk"], strict=True)]
+    return Arms(built.model, new, args, kwargs, along, steps)
+
+
+def measured(task: Task, source: str, compiled: bool, seconds: float) -> dict[str, Any]:
+    """The row of one file."""
+    found = arms(task, source, compiled)
+    along, args, kwargs = found.along, found.args, found.kwargs
+    models = found.model, found.new
+    results = [describe(call(m, args, kwargs, 1, True, along=along))[0] for m in models]
+    row: dict[str, Any] = {"fits": bool(found.new.__dict__.get("_dvk_ready"))}
+    if not task.stochastic and sum(t.numel() for t in args) <= MOST_TRUTH:
+        wide = [t.double() if t.is_floating_point() else t for t in args]
+        twin = copy.deepcopy(found.model).double()
+        truth = describe(call(twin, wide, kwargs, 1, True, along=along))[0]
+        row |= {"eager_error": worst(results[0], truth), "dvk_error": worst(results[1], truth)}
+        del twin, truth, wide
+    else:
+        row |= {"eager_error": None, "dvk_error": worst(results[1], results[0])}
+    del results
+    times = rounds(found.steps, task.device, seconds)
+    row |= {f"{name}_ms": round(statistics.median(ms), 4) for name, ms in times.items()}
+    for name in [n for n in times if n != "dvk"]:
+        ratios = [theirs / ours for theirs, ours in zip(times[name], times["dvk"], strict=True)]
         row[f"over_{name}"] = interval(ratios)
-    row |= {f"{name}_mb": peak_mb(step, task.device) for name, step in steps.items()}
+    row |= {f"{name}_mb": peak_mb(step, task.device) for name, step in found.steps.items()}
     return row
+
+
+def hash_of(name: str) -> str:
+    """An order of names that is the same in every run and follows nothing else."""
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def main() -> None:
@@ -179,23 +228,31 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=1e9)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument(
+        "--prepare-s",
+        type=float,
+        help="stop the workers then; files that they did not prepare last",
+    )
     given = parser.parse_args()
     began = time.monotonic()
-    every = sorted(given.folder.rglob("*.py"))
+    # A table that is cut holds files of both halves.
+    every = sorted(given.folder.rglob("*.py"), key=lambda path: hash_of(path.stem))
     paths = [path for path in every if not given.only or path.stem in given.only]
     how = given.device, given.backend, given.sizes
-    ahead: dict[Path, Any] = {}
+    ahead: dict[Path, tuple[Task, str]] = {}
     if given.workers:
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(given.workers, mp_context=spawn) as pool:
-            ahead = {p: pool.submit(prepared, p, *how, not given.no_compile) for p in paths}
-        print(json.dumps({"prepared_s": round(time.monotonic() - began, 1)}), flush=True)
+        pool = ProcessPoolExecutor(given.workers, mp_context=spawn)
+        ahead = prepared_by(pool, paths, (*how, not given.no_compile), given.prepare_s)
+        said = {"prepared": len(ahead), "s": round(time.monotonic() - began, 1)}
+        print(json.dumps(said), flush=True)
+        paths.sort(key=lambda path: path not in ahead)
     for path in paths:
         if time.monotonic() - began > given.limit_s:
             continue
         row: dict[str, Any] = {"name": path.stem, "half": path.parent.name}
         try:
-            task, source = ahead[path].result() if path in ahead else composed(path, *how)
+            task, source = ahead[path] if path in ahead else composed(path, *how)
             row |= measured(task, source, not given.no_compile, given.seconds)
         except Exception as error:  # noqa: BLE001 - the other files count
             row["error"] = f"{type(error).__name__}: {error}"[:500]

@@ -34,7 +34,7 @@ from dvk.composer.lowering.convolution import PRODUCTS
 from dvk.composer.runtime import cpp_load, guards, strided
 from dvk.composer.runtime.finite import dvk_finite
 from dvk.composer.runtime.rebuild import dvk_made, dvk_named
-from dvk.records import Candidate, Graph, Task
+from dvk.records import BackendName, Candidate, Device, Graph, Task
 
 TASK = Task(id="test", name="test", source="", entry="Model", kind="module")
 _numbers = itertools.count()
@@ -58,9 +58,9 @@ def capture(model: nn.Module | Callable[..., Any], *args: Any) -> CapturedGraph:
     return trace_module(module, list(args), [f"x{n}" for n in range(len(args))])
 
 
-def usual(graph: Graph) -> tuple[str, ...]:
+def usual(graph: Graph, device: Device = "cpu", backend: BackendName = "cpp") -> tuple[str, ...]:
     """All recipes that apply, except that matmuls and convolutions stay calls of the library; their tests name theirs."""
-    return tuple(r for r in applicable(graph, "cpu", "cpp") if r not in PRODUCTS)
+    return tuple(r for r in applicable(graph, device, backend) if r not in PRODUCTS)
 
 
 def fused(

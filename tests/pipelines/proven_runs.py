@@ -28,6 +28,7 @@ from dvk.records import (
     Turn,
     Verdict,
 )
+from dvk.tasks.trees import map_tensors
 from tests.composer.programs import run_source, usual
 
 NORM = """
@@ -116,9 +117,10 @@ def proven_run(
     module = run_source(source)
     held = getattr(module, entry)
     is_class = isinstance(held, type)
-    model = held(*module.get_init_inputs()) if is_class else _as_module(held)
+    device = task.get("device", "cpu")
+    model = (held(*module.get_init_inputs()) if is_class else _as_module(held)).to(device)
     names = _names(held.forward if is_class else held)
-    every = [tuple(module.get_inputs()), *calls]
+    every = map_tensors(lambda t: t.to(device), [tuple(module.get_inputs()), *calls])
     tasks, parts = [], []
     for args in every:
         with torch.no_grad():
@@ -138,10 +140,10 @@ def proven_run(
             **task,
         )
         captured = trace_module(model, list(args), names[: len(args)])
-        plan = Plan(usual(captured.graph))
+        plan = Plan(usual(captured.graph, device, backend))
         if one.train:
-            captured = with_backward(captured, model)
-            names_of = applicable_to(captured, "cpu", backend)
+            captured = with_backward(captured, model, device)
+            names_of = applicable_to(captured, device, backend)
             plan = Plan(tuple(name for name in names_of if name not in OWN_FAMILIES))
         tasks.append(one)
         parts.append(Part(one, captured, fuse(one, captured, plan.recipes), plan))

@@ -9,7 +9,7 @@
     reading     what is read of the configuration: nothing else of it must be equal
     patching    the drop-ins in one package, applying: its code              patch/
     verifying   outputs and time of the whole model, patched and not; fresh: in a new process
-    proving     which patches stay                                           verdict.json
+    proving     a first figure with quick compositions; which patches stay   quick_look.json, verdict.json
     report      the summary, for people and programs                         summary.jsonl, report.md, report.html
 
 Each stage reads what an earlier process of the run left. The profile, the quick compositions and the check of the outputs run in the
@@ -49,6 +49,8 @@ from dvk.tasks.sourcefile import fault
 __all__ = ["ModelRequest", "ModelResult", "ModelSource", "optimize_model", "run"]
 
 PROFILE, SUMMARY = "profile.json", "summary.jsonl"
+LOOK = "quick_look.json"
+"""The first figure of the whole model, on disk before any search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,20 +187,22 @@ def _story(
         f"{request.source.spec}: {profiled.ms:.2f} ms a call, {len(blocks.groups)} kinds of blocks"
     )
     blocks.try_all(note)
+    package, source = folder.path / patching.PACKAGE, None if live else request.source
+    subject = proving.Subject(model, calls, package, source, config)
+    compiled = "compile" in request.baselines
+    look = _quick_look(folder, blocks, subject, request.source.spec, note, compiled=compiled)
     blocks.search(note, {"library": request.library, "strategy": request.strategy})
     patches, left = blocks.patches()
-    package = patching.write(folder.path, patches, request.source.spec, blocks.reads)
+    patching.write(folder.path, patches, request.source.spec, blocks.reads)
+    by = time.monotonic() + config.optimize.budget_s
     proved = proving.prove(
-        proving.Subject(model, calls, package, None if live else request.source, config),
-        [one.name for one in patches],
-        alone,
-        note,
-        compiled="compile" in request.baselines,
+        replace(subject, by=by), [one.name for one in patches], alone, note, compiled=compiled
     )
     kept = [one for one in patches if one.name in proved.kept]
     patching.write(folder.path, kept, request.source.spec, blocks.reads)
     folder.write_text("verdict.json", json.dumps(asdict(proved), indent=2) + "\n")
     summary = report.summary(folder.path, request.source.spec, backend, blocks, left, proved)
+    summary["quick_look"] = look
     summary["seconds"] = round(time.monotonic() - began, 1)
     folder.write_text("report.md", "\n".join(report.page(summary)) + "\n")
     manifest = json.loads((folder.path / MANIFEST).read_text(encoding="utf-8"))
@@ -206,6 +210,28 @@ def _story(
     folder.append(SUMMARY, summary)
     folder.finish("done")
     return summary
+
+
+def _quick_look(
+    folder: RunFolder,
+    blocks: Blocks,
+    subject: proving.Subject,
+    spec: str,
+    note: Callable[[str], None],
+    *,
+    compiled: bool,
+) -> dict[str, Any] | None:
+    """A first figure of the whole model, before the searches take their time; None if no quick composition gains anything."""
+    file = folder.path / LOOK
+    if not file.exists():
+        if not (patches := blocks.quick_patches()):
+            return None
+        patching.write(folder.path, patches, spec, blocks.reads)
+        names = [one.name for one in patches]
+        look = proving.quick_look(subject, names, blocks.alone, compiled=compiled)
+        note(str(look))
+        folder.write_text(LOOK, json.dumps(asdict(look), indent=2) + "\n")
+    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def _call_once(network: Network, call: examples.Call) -> None:

@@ -27,10 +27,14 @@ from dvk.runs import RunFolder
 from dvk.tasks.sourcefile import execute
 
 TRIED = "tried.jsonl"
+QUICK = "quick"
+"""Folder of the texts of quick compositions."""
 TRYING_SHARE = 0.4
 """Share of the budget that quick compositions may take."""
 SECTIONS = ("judge", "optimize", "limits")
 """Settings that a block's search takes over."""
+OF_A_BLOCK = {"optimize.own_kernels": True, "optimize.confirm": False}
+"""Settings of a block's search: the whole model is confirmed, and not the block."""
 LEAST_S = 5.0
 """Seconds of the shortest search."""
 
@@ -45,21 +49,20 @@ class Searched:
 
     @property
     def gain(self) -> float:
-        """Speedup of one module over eager; 1 if there is no drop-in."""
+        """Speedup of one module over eager, as its search measured it; 1 if there is no drop-in."""
         if self.text is None:
             return 1.0
         assert self.result is not None
-        return max(float(self.result.summary["speedup"] or 1.0), 1.0)
+        fastest = max(row["speedup"] or 1.0 for row in self.result.summary["portfolio"])
+        return max(float(self.result.summary["speedup"] or fastest), 1.0)
 
     @property
     def text(self) -> str | None:
-        """Its drop-in. One that was right, and whose gain the machine was too noisy to prove, is left to the proof of the whole."""
+        """Its drop-in. The search checks that it is right; its gain is proved with the whole model, and not alone."""
         if self.result is None:
             return None
         unproven = self.result.summary.get("unproven")
-        if self.result.status == "too_noisy" and unproven:
-            return Path(unproven).read_text(encoding="utf-8")
-        return self.result.source
+        return Path(unproven).read_text(encoding="utf-8") if unproven else self.result.source
 
 
 class Blocks:
@@ -82,6 +85,8 @@ class Blocks:
         self.searched: dict[str, Searched] = {}
         self.reads = reads(model, *call)
         self._calls: dict[str, Call] = {}
+        self._alike: dict[tuple[str, ...], tuple[list[str], dict[str, str]]] = {}
+        self._began = time.monotonic()
 
     def calls(self, paths: list[str]) -> dict[str, Call]:
         """What the modules at these paths are called with."""
@@ -93,7 +98,7 @@ class Blocks:
     def try_all(self, note: Callable[[str], None]) -> None:
         """Compose one module of each group quickly; results of an earlier process are kept."""
         self.tried = {row.pop("name"): Tried(**row) for row in self.run.read(TRIED)}
-        end = time.monotonic() + TRYING_SHARE * self.config.optimize.budget_s
+        end = self._began + TRYING_SHARE * self.config.optimize.budget_s
         for group in self.groups[:MOST_TRIED]:
             if group.name in self.tried:
                 continue
@@ -108,7 +113,9 @@ class Blocks:
                 found = Tried(1.0, why=error.message)
             else:
                 with self.alone():
-                    found = trying.tried(module, call, written, self.backend)
+                    found, text = trying.tried(module, call, written, self.backend)
+                if text is not None:
+                    self._keep(group, written.entry, text)
             self.tried[group.name] = found
             self.run.append(TRIED, {"name": group.name, **asdict(found)})
             told = found.why or f"about {found.gain:.2f}x"
@@ -128,7 +135,7 @@ class Blocks:
 
     def search(self, note: Callable[[str], None], options: Mapping[str, Any]) -> None:
         """Search the chosen groups, the largest saving first; one that gains nothing gives way to what it holds."""
-        end = time.monotonic() + self.config.optimize.budget_s
+        end = self._began + self.config.optimize.budget_s
         while True:
             waiting = [
                 (group, sum(p.ms for p in self.profile.parts if p.path in paths))
@@ -163,7 +170,7 @@ class Blocks:
                 backend=self.backend,
                 out=folder,
                 resume=True,
-                settings={**flat, **_budget(folder, seconds), "optimize.own_kernels": True},
+                settings={**flat, **_budget(folder, seconds), **OF_A_BLOCK},
                 progress=False,
                 **options,
             )
@@ -173,30 +180,52 @@ class Blocks:
 
     def patches(self) -> tuple[list[Patch], dict[str, str]]:
         """The drop-ins of what was searched and chosen, and by path why an equal module is left out."""
+        found: dict[str, tuple[str, str]] = {}
+        for name, one in self.searched.items():
+            if one.text is not None and one.result is not None:
+                assert one.result.written is not None
+                found[name] = one.result.written.entry, one.text
+        return self._patches(found)
+
+    def quick_patches(self) -> list[Patch]:
+        """The quick compositions of what looks worth a search."""
+        found: dict[str, tuple[str, str]] = {}
+        for group in self.groups:
+            file = self._quick(group)
+            if file.exists():
+                entry, _, text = file.read_text(encoding="utf-8").partition("\n")
+                found[group.name] = entry.removeprefix("# "), text
+        return self._patches(found)[0]
+
+    def _patches(self, found: Mapping[str, tuple[str, str]]) -> tuple[list[Patch], dict[str, str]]:
+        """Patches of the chosen groups.
+
+        Args:
+            found: entry and text of a drop-in, by the group's name.
+        """
         made: list[Patch] = []
         left: dict[str, str] = {}
         for group, paths in self.chosen():
-            one = self.searched.get(group.name)
-            if one is None or one.result is None or one.text is None:
+            if group.name not in found:
                 continue
+            entry, text = found[group.name]
             proved, apart = self.alike(list(paths))
             left |= apart
-            drop_in = execute(one.text, role="block")
             modules = [self.model.get_submodule(path) for path in proved]
-            assert one.result.written is not None
-            made.append(
-                Patch(
-                    group.name,
-                    group.kind,
-                    one.result.written.entry,
-                    one.text,
-                    patching.configs(drop_in, modules, self.reads),
-                )
-            )
+            keys = patching.configs(execute(text, role="block"), modules, self.reads)
+            made.append(Patch(group.name, group.kind, entry, text, keys))
         return made, left
+
+    def _quick(self, group: Group) -> Path:
+        return self.run.path / QUICK / f"{group.name}.py"
+
+    def _keep(self, group: Group, entry: str, text: str) -> None:
+        self.run.write_text(f"{QUICK}/{group.name}.py", f"# {entry}\n{text}")
 
     def alike(self, paths: list[str]) -> tuple[list[str], dict[str, str]]:
         """Those of equal modules that compute the very graph of the searched one, and why others do not."""
+        if (known := self._alike.get(tuple(paths))) is not None:
+            return known
         group = next(one for one in self.groups if paths[0] in one.paths)
         first = group.paths[0]
         calls = self.calls([first, *paths])
@@ -215,6 +244,7 @@ class Blocks:
                 proved.append(path)
             else:
                 left[path] = f"it computes something else than {first}"
+        self._alike[tuple(paths)] = proved, left
         return proved, left
 
 

@@ -1,10 +1,13 @@
 """Which patches stay in a model: those with which the whole is right, and no slower.
 
-The claim follows the judge's rule: several fresh processes, one look after five of them and one after ten.
+The claim follows the judge's rule: several fresh processes, one look after five of them and one after ten. `quick_look` gives a first
+figure before any search.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -19,7 +22,7 @@ from dvk.api.network import fresh, patching, verifying
 from dvk.api.network.building import ModelSource
 from dvk.api.network.verifying import Call, Checked, Timed
 from dvk.config import Config
-from dvk.harness.timing.claims import claim, looked_at, undecided
+from dvk.harness.timing.claims import FIRST_LOOK, claim, looked_at, undecided
 from dvk.records import Claim
 from dvk.stats.intervals import process_interval
 from dvk.tasks.trees import map_tensors
@@ -31,13 +34,34 @@ DRAWS = 3
 
 @dataclass(frozen=True)
 class Subject:
-    """The model with its inputs and its patch; `source` is None where no other process can build it."""
+    """The model with its inputs and its patch; `source` is None where no other process can build it.
+
+    More than the first look's processes are started only before `by`, on time.monotonic's clock.
+    """
 
     model: nn.Module
     calls: Sequence[Call]
     package: Path
     source: ModelSource | None
     config: Config
+    by: float = math.inf
+
+
+@dataclass(frozen=True)
+class QuickLook:
+    """The whole model with quick compositions: measured in one process, neither searched nor proved."""
+
+    names: tuple[str, ...]
+    checked: Checked
+    timed: Timed | None = None
+    """None where the outputs are wrong."""
+
+    def __str__(self) -> str:
+        what = f"the whole model with quick compositions of {', '.join(self.names)}"
+        if self.timed is None:
+            return f"{what}: {self.checked.wrong}"
+        one = self.timed
+        return f"{what}: {one.speedup:.2f}x [{one.lo:.2f}, {one.hi:.2f}] in one process"
 
 
 @dataclass(frozen=True)
@@ -68,6 +92,23 @@ def varied(call: Call) -> list[Call]:
         return scaled.clamp(tensor.min(), tensor.max())
 
     return [call, *(map_tensors(other, call) for _ in range(DRAWS - 1))]
+
+
+def quick_look(
+    subject: Subject,
+    names: Sequence[str],
+    alone: Callable[[], AbstractContextManager[None]],
+    *,
+    compiled: bool,
+) -> QuickLook:
+    """Check and time the whole model once."""
+    patch = patching.load(subject.package)
+    (checked,) = verifying.check(subject.model, patch, subject.calls[:1], names)
+    if checked.wrong:
+        return QuickLook(tuple(names), checked)
+    with alone():
+        timed = _timed_here(subject, patch, names, compiled=compiled)
+    return QuickLook(tuple(names), checked, timed)
 
 
 def prove(
@@ -157,6 +198,8 @@ def _claimed(
     """Times in fresh processes, as many as the rule of claims asks for; of a live model, in this one."""
     timed: list[Timed] = []
     while not looked_at(len(timed)) or undecided(_claim(timed)):
+        if len(timed) >= FIRST_LOOK and time.monotonic() > subject.by:
+            break
         with alone():
             if subject.source is None:
                 timed.append(_timed_here(subject, patch, kept, compiled=compiled))

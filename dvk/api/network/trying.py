@@ -25,6 +25,8 @@ from dvk.tasks.sourcefile import execute
 from dvk.tasks.trees import named_tensors
 
 Call = tuple[list[Any], dict[str, Any]]
+Composed = tuple[Tried, str | None]
+"""What a quick composition gains, and its text; None if it is of no use."""
 SECONDS, PAIRS = 0.4, 15
 """Longest time and most pairs of the quick measurement."""
 NOTHING = "nothing in it can be fused"
@@ -59,24 +61,30 @@ def task_of(written: Written) -> Task:
     )
 
 
-def tried(module: nn.Module, call: Call, written: Written, backend: str) -> Tried:
+def tried(module: nn.Module, call: Call, written: Written, backend: str) -> Composed:
     """Compose a module once with default schedules, in this process, compare and time it."""
     if written.how != "source":
-        return Tried(1.0, why=f"its weights cannot be shared: {written.how}")
+        return _useless(f"its weights cannot be shared: {written.how}")
     try:
         captured = graph_of(module, call)
         left = sum(node.op == "left" for node in captured.graph.nodes)
         texts = drop_ins(captured, written, backend)
         times = [_measured(module, execute(text, role="quick").ModelNew, call) for text in texts]
-        best = max(times, key=lambda one: one.gain, default=Tried(1.0, why=NOTHING))
-        return Tried(best.gain, left, best.why)
+        if not times:
+            return Tried(1.0, left, NOTHING), None
+        best, text = max(zip(times, texts, strict=True), key=lambda one: one[0].gain)
+        return Tried(best.gain, left, best.why), None if best.why else text
     except CannotCompose as error:
-        return Tried(1.0, why=f"the composer cannot capture it: {error}")
+        return _useless(f"the composer cannot capture it: {error}")
     except DvkError as error:
-        return Tried(1.0, why=error.message)
+        return _useless(error.message)
     except Exception as error:  # noqa: BLE001 - a module of any kind, and a compiler, may raise anything
         said = str(error).strip().partition("\n")[0]
-        return Tried(1.0, why=f"its quick composition failed: {type(error).__name__}: {said}"[:300])
+        return _useless(f"its quick composition failed: {type(error).__name__}: {said}"[:300])
+
+
+def _useless(why: str) -> Composed:
+    return Tried(1.0, why=why), None
 
 
 def drop_ins(captured: CapturedGraph, written: Written, backend: str) -> list[str]:

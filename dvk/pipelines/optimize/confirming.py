@@ -125,7 +125,9 @@ class JudgedCandidates:
         ]
 
     def confirm(self, live: SearchView) -> Turn | None:
-        """The winner, judged again in a fresh process at the claim tier; None when nothing holds."""
+        """The winner, judged again in a fresh process at the claim tier; None when nothing holds, or `optimize.confirm` is off."""
+        if not self.config.optimize.confirm:
+            return self.proven
         ranked = self.promising
         for turn in ranked:
             if (
