@@ -46,6 +46,7 @@ def optimize(
     baselines: Sequence[str] = (),
     own_kernels: bool = False,
     train: bool = False,
+    autocast: str | None = None,
     library: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -65,6 +66,7 @@ def optimize(
         baselines: also timed against: compile.
         own_kernels: leave out what PyTorch itself offers: channels_last, torch.compile, replay as a CUDA graph.
         train: a call is forward and backward: gradients are compared and timed, too.
+        autocast: calls are under torch.autocast to bfloat16 or float16 (default: the autocast that is on where this is called).
         library: skill library (default: $DVK_HOME/skills.db).
         out: run folder (default: runs/optimize-NAME-TIME).
         resume: continue the run in `out`.
@@ -91,6 +93,7 @@ def optimize(
             backbone=backbone,
             baselines=tuple(baselines),
             train=train,
+            autocast=autocast or _ambient(written),
             library=_path(library),
             out=_path(out),
             resume=resume,
@@ -111,6 +114,7 @@ def verify(
     tier: Literal["smoke", "search", "claim"] = "search",
     baselines: Sequence[str] = (),
     backward: bool = False,
+    autocast: str | None = None,
     out: str | Path | None = None,
     settings: Settings | None = None,
 ) -> Verdict:
@@ -126,6 +130,7 @@ def verify(
         tier: smoke (check only), search (brief timing) or claim (fresh processes, reproducible).
         baselines: also timed against: compile, max-autotune, graph.
         backward: compare gradients, too.
+        autocast: calls are under torch.autocast to bfloat16 or float16 (default: the autocast that is on where this is called).
         out: run folder; None keeps none.
         settings: other settings.
 
@@ -167,6 +172,7 @@ def verify(
             device=written.device if written else None,  # type: ignore[arg-type]
             baselines=tuple(b for b in baselines if b != "eager"),
             backward=backward,
+            autocast=autocast or _ambient(written),
             workers=1,
             out=_path(out) or Path(scratch) / "run",
             argv=_argv("verify", reference),
@@ -277,6 +283,13 @@ def _task(
         f"another process computes something else than the module in hand: {difference}",
         "write the module into a file with get_inputs(), and give that file",
     )
+
+
+def _ambient(written: Written | None) -> str | None:
+    """The type of the autocast that the caller has on for a live module; None if it is off."""
+    from dvk.tasks.ambient import enabled
+
+    return enabled(written.device) if written is not None else None
 
 
 def _config(settings: Settings | None, flags: dict[str, Any] | None = None) -> Config:

@@ -64,7 +64,13 @@ def _lines(report: dict[str, Any]) -> list[str]:
             "  " + (", ".join(f"{n}={spec}" for n, spec in program.items()) or "no inputs")
         )
     if report["guards"] is not None:
-        lines += [f"on {report['guards']['device']}, without gradients and autocast"]
+        cast = report["guards"]["autocast"]
+        under = (
+            f"under autocast to {cast}, without gradients"
+            if cast
+            else "without gradients and autocast"
+        )
+        lines += [f"on {report['guards']['device']}, {under}"]
         lines += [f"while torch.{name}() is False" for name in report["guards"]["asked"]]
         if report["guards"]["modules"]:
             lines.append("while the modules are as forward() read them")

@@ -20,6 +20,7 @@ GROUPS = {
         "--init",
         "--eval",
         "--dtype",
+        "--autocast",
         "--batch",
         "--tasks",
         "--validation",
@@ -45,12 +46,14 @@ EXAMPLES = {
         'dvk optimize pkg.model:Gate --init 512 --input "x=float32[64,1024]" --extra-input "x=float32[8,1024]"',
         "dvk optimize model.py --out runs/gate --resume --budget-s 600",
         "dvk optimize model.py --backbone nano",
+        "dvk optimize model.py --train --autocast bfloat16",
         "dvk optimize --model transformers:LlamaForCausalLM --config config.json --config num_hidden_layers=4",
     ),
     "dvk verify": (
         "dvk verify model.py best.py",
         "dvk verify model.py:Gate new1.py new2.py --baseline compile",
         "dvk verify model.py best.py --tier claim --json",
+        "dvk verify model.py best.py --autocast bfloat16",
         "dvk verify --batch jobs.jsonl --workers 4 --out runs/batch",
     ),
     "dvk explain": (

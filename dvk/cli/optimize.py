@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dvk.cli.options import (
+    Autocast,
     Backend,
     Dtype,
     Dynamic,
@@ -54,6 +55,7 @@ def command(
     eval_mode: EvalMode = False,
     train: Train = False,
     dtype: Dtype = None,
+    autocast: Autocast = None,
     device: OnDevice = None,
     backend: Backend = "auto",
     backbone: Annotated[
@@ -154,6 +156,7 @@ def command(
         _alone(
             beside
             | {"--backbone": backbone, "--davinci": davinci, "--train": train, "--dynamic": dynamic}
+            | {"--autocast": autocast}
             | {"--seed-candidate": seed_candidate}
         )
         source = whole, own, inputs, dtype, device
@@ -171,6 +174,7 @@ def command(
         eval_mode=eval_mode,
         train=train,
         dtype=dtype,
+        autocast=autocast,
         device=device,
         backend=backend,
         strategy=strategy,

@@ -49,6 +49,10 @@ Train = Annotated[
 Dtype = Annotated[
     str | None, typer.Option(help="Cast floating inputs and weights: float32, float16, bfloat16.")
 ]
+Autocast = Annotated[
+    str | None,
+    typer.Option(help="Call the module under torch.autocast to this dtype: bfloat16, float16."),
+]
 EvalMode = Annotated[bool, typer.Option("--eval", help="Call .eval() on the module first.")]
 OnDevice = Annotated[
     str | None, typer.Option(help="cpu or cuda (default: cuda if there is a GPU).")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from dvk.cli.options import Conf, Dtype, Dynamic, Engine, Init, Inputs, Settings, Train
+from dvk.cli.options import Autocast, Conf, Dtype, Dynamic, Engine, Init, Inputs, Settings, Train
 from dvk.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def command(
         bool, typer.Option("--eval", help="Call .eval() on the modules first.")
     ] = False,
     dtype: Dtype = None,
+    autocast: Autocast = None,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda (default: what the backend needs).")
     ] = None,
@@ -139,6 +140,7 @@ def command(
         eval_mode=eval_mode,
         train=train,
         dtype=dtype,
+        autocast=autocast,
         backward=backward,
         require_kernels=require_kernels,
         profile=profile,

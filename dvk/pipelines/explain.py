@@ -95,8 +95,8 @@ def describe(task: Task) -> dict[str, Any]:
     Returns:
         runs: `kernels`, `line` (PyTorch's own way) or `original`, which has no guards.
         programs: arguments of each set of inputs that kernels exist for.
-        guards: attributes that are compared, by module; device; functions of torch that are asked.
-        call: None without inputs; else the inputs, what runs, and the reasons if it is the original.
+        guards: attributes that are compared, by module; device; type of autocast; functions of torch that are asked.
+        call: None without inputs; else the inputs, what runs, and the reasons if it is the original, under the autocast of the guards.
 
     Raises:
         TaskError: it cannot be constructed, or its inputs cannot be made.
@@ -115,11 +115,13 @@ def describe(task: Task) -> dict[str, Any]:
             text = f"`{task.name.partition(':')[0]}.py` was written by an older dvk, and does not explain its calls"
             raise UsageError(text, AGAIN)
         runs = "original"
+    under = getattr(made, "_dvk_under", None)
     report: dict[str, Any] = {"runs": runs, "programs": [], "guards": None, "call": None}
     if runs != "original":
         report["programs"] = _programs(made, runs)
         report["guards"] = {
             "device": made._dvk_device,
+            "autocast": under and str(under).removeprefix("torch."),
             "asked": list(getattr(made, "_dvk_asked", ())),
             "modules": {
                 path: dict(facts)
@@ -129,7 +131,7 @@ def describe(task: Task) -> dict[str, Any]:
         }
     if task.input_specs or hasattr(built.module, "get_inputs"):
         args, kwargs = built.inputs(0)
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(task.device, under, enabled=under is not None):
             told = model.dvk_why(*args, **kwargs) if runs != "original" else ""
         reasons = told.splitlines()
         if runs == "original":

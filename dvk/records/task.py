@@ -63,6 +63,9 @@ class Task(Record):
         None,
         description="Cast floating inputs and weights to this torch dtype; null keeps the file's.",
     )
+    autocast: Literal["bfloat16", "float16"] | None = Field(
+        None, description="Calls are under torch.autocast to this dtype; null leaves it off."
+    )
     device: Device = Field("cpu", description="Where reference and candidates run.")
     inputs: tuple[TensorSpec, ...] = Field(
         (), description="The example inputs' tensors, as examined."

@@ -19,6 +19,7 @@ from torch import nn
 from dvk.errors import TaskError
 from dvk.records import ShapeVariant, Task
 from dvk.tasks import entry, input_sampler, searched
+from dvk.tasks.ambient import under_autocast
 from dvk.tasks.sourcefile import blame, execute, fault
 from dvk.tasks.specs import parse_init
 from dvk.tasks.state import seeded
@@ -120,7 +121,8 @@ def build(task: Task, seed: int = 0) -> BuiltTask:
     """
     module = run_file(task)
     if task.kind == "function":
-        return BuiltTask(task, module, entry.as_module(getattr(module, task.entry)), False)
+        model = under_autocast(entry.as_module(getattr(module, task.entry)), task)
+        return BuiltTask(task, module, model, False)
     constructor = getattr(module, task.entry)
     on_device = task.device != "cpu"
     hint = "pass the constructor's arguments with get_init_inputs() or --init" + _signature(
@@ -298,7 +300,7 @@ def _placed(model: nn.Module, task: Task) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(f"it returned {type(model).__name__}, not an nn.Module")
     dtype = getattr(torch, task.dtype) if task.dtype else None
-    model = model.to(device=torch.device(task.device), dtype=dtype)
+    model = under_autocast(model.to(device=torch.device(task.device), dtype=dtype), task)
     return model.eval() if task.eval_mode else model
 
 

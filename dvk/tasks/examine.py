@@ -111,7 +111,9 @@ def _identify(request: dict[str, Any]) -> Task:
         *draft.input_specs,
         "init",
         *draft.init_args,
-        f"{draft.eval_mode} {draft.dtype} {draft.device}" + (" train" if draft.train else ""),
+        f"{draft.eval_mode} {draft.dtype} {draft.device}"
+        + (" train" if draft.train else "")
+        + (f" autocast {draft.autocast}" if draft.autocast else ""),
     )
     label = f"{stem}:{name}" if given else stem
     return draft.model_copy(update={"id": identity, "name": label, "entry": name, "kind": kind})

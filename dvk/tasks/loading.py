@@ -24,6 +24,7 @@ from dvk.tasks.sizes import bytes_to_run
 from dvk.tasks.sourcetext import read_source
 from dvk.tasks.specs import parse_dtype, parse_init, parse_inputs
 
+AUTOCAST = ("bfloat16", "float16")
 VARIANTS_S = 60.0  # the child stops looking for shapes long before; past this it hangs, and earlier shapes are used
 
 _DRAWS = re.compile(r"^(?:def get_inputs\b|get_inputs\s*=|from\s.*\bget_inputs\b)", re.M)
@@ -56,6 +57,7 @@ def load(
     device: Device = "cpu",
     limits: Limits | None = None,
     train: bool = False,
+    autocast: str | None = None,
 ) -> Task:
     """Return the task that `spec` describes, examined.
 
@@ -68,6 +70,7 @@ def load(
         device: `cpu` or `cuda`.
         limits: limits of the examination.
         train: a call is forward and backward.
+        autocast: calls are under torch.autocast to this dtype.
 
     Raises:
         TaskError: the file is malformed, or its reference cannot be judged; Exhausted if the machine's load may be the cause.
@@ -78,6 +81,8 @@ def load(
     parse_init(init)
     if device not in ("cpu", "cuda"):
         raise TaskError(f"unsupported device `{device}`", "use cpu or cuda")
+    if autocast not in (None, *AUTOCAST):
+        raise TaskError(f"unsupported autocast `{autocast}`", f"use {' or '.join(AUTOCAST)}")
     request = {
         "source": _read(path),
         "path": str(path.resolve()),
@@ -90,6 +95,7 @@ def load(
         "dtype": parse_dtype(dtype) if dtype else None,
         "device": device,
         "train": train,
+        "autocast": autocast,
     }
     return _examine(request, path.name, limits or Limits())
 

@@ -133,7 +133,11 @@ def trace_quickly(
     Raises:
         CannotCompose, TaskError: as `trace`; also if attention on another device cannot be traced with fake tensors.
     """
-    if task.train or (task.device != "cpu" and re.search(r"cuda|cpu|device", task.source)):
+    if (
+        task.train
+        or task.autocast
+        or (task.device != "cpu" and re.search(r"cuda|cpu|device", task.source))
+    ):
         ask(task)
         return trace(task)
     try:

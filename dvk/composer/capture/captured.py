@@ -61,6 +61,8 @@ class CapturedGraph(BaseModel):
     """Functions of torch (`observe.MODES`) whose answer, False, the graph may depend on."""
     autocast: tuple[str, ...] = ()
     """Types with which a call under torch.autocast computes the same."""
+    under: str | None = None
+    """Type of the torch.autocast that it was captured under; the graph casts operands itself, and holds for such calls alone."""
     modes: dict[str, bool] = {}
     """Modes that the graph may depend on, by the path of the module whose mode forward reads (`reads`)."""
     depending: tuple[str, ...] = ()

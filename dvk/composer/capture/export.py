@@ -30,6 +30,7 @@ from dvk.sandbox import Death, call
 from dvk.tasks.sizes import bytes_to_run
 
 if TYPE_CHECKING:
+    from dvk.composer.capture.autocast import Setting
     from dvk.composer.capture.calling import ModuleCall
     from dvk.composer.capture.eager_calls import CallRecording, Tracing
 
@@ -96,11 +97,13 @@ def build_reply(
 
 def trace(task: Task) -> CapturedGraph:
     """Export and encode; runs where the user's code may run."""
+    from dvk.tasks.ambient import autocast_of
     from dvk.tasks.build import build
 
     built = build(task)
     args, kwargs = built.inputs(0)
-    made = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
+    with autocast_of(task):
+        made = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
     if not task.train:
         return made
     from dvk.composer.capture.joint import with_backward
@@ -178,10 +181,13 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
         facts.setdefault(path, {})[name] = text
     for path, mode in mode_of.items():
         facts.setdefault(path, {})["training"] = repr(mode)
-    inline(program)
     kinds = {t.device.type for t in tensors}
-    same = autocast.without_effect(program, *kinds) if len(kinds) == 1 and not places else ()
-    with tracing.known():
+    ambient = autocast.ambient(kinds)
+    with autocast.off(ambient):
+        inline(program, ambient)
+        same = autocast.without_effect(program, *kinds) if len(kinds) == 1 else ()
+    under = _under(ambient, bool(places), same)
+    with autocast.off(ambient), tracing.known():
         seen = observe(program, tensors)
     if (mistaken := layouts.mistaken(program, seen)) is not None:
         text = f"the module asks for the memory order of {mistaken.target}'s result, and a capture guesses it wrong"
@@ -200,7 +206,8 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
         by_name=call.by_name,
         facts=facts,
         asked=tuple(sorted(answered)),
-        autocast=same,
+        autocast=() if under or places else same,
+        under=under,
         modes=mode_of,
         depending=modes.depending(model, mode_of),
         blocks=encoder.blocks,
@@ -210,6 +217,26 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
         free=free,
         parts={name: text for name, text in recording.parts.items() if name in called},
     )
+
+
+def _under(ambient: list[Setting], leaves: bool, same: tuple[str, ...]) -> str | None:
+    """The type of the autocast around the capture, None without one.
+
+    Args:
+        leaves: code is left to PyTorch.
+        same: types of autocast that change nothing in the graph.
+
+    Raises:
+        CannotCompose: such code needs autocast, and the operators around it must run without.
+    """
+    if not ambient:
+        return None
+    under = str(ambient[0][1]).removeprefix("torch.")
+    if leaves and under not in same:
+        raise CannotCompose(
+            "code that is left to PyTorch under autocast, beside operators without it"
+        )
+    return under
 
 
 def _exported(

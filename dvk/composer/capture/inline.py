@@ -8,7 +8,7 @@ autocast every operator runs on fake tensors with autocast on and off: a cast th
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,17 +19,24 @@ from dvk import aten
 from dvk.composer.capture.blame import with_location
 from dvk.composer.ir.errors import CannotCompose
 
+DEVICES = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+"""Device → PyTorch's name of autocast's dispatch key there."""
+COMPOSITE = "CompositeImplicitAutograd"
+"""The key of operators that call others, which autocast may cast."""
 AUTOCAST_INSIDE = aten.having("autocast_inside")
 """Composite operators that autocast affects only inside: their operands are cast."""
 
 
-def inline(program: Any) -> None:
+def inline(program: Any, ambient: Sequence[tuple[Any, ...]] = ()) -> None:
     """Inline all nested graphs of an exported program.
+
+    Args:
+        ambient: settings of the autocast that it was exported under; its casts become operators.
 
     Raises:
         CannotCompose: a nested graph cannot be inlined: control flow, or gradients wanted inside.
     """
-    if all(node.op != "get_attr" for node in program.graph.nodes):
+    if not ambient and all(node.op != "get_attr" for node in program.graph.nodes):
         return
     graph = torch.fx.Graph()
     signature, weights = program.graph_signature, program.state_dict
@@ -42,7 +49,7 @@ def inline(program: Any) -> None:
         if node.name in signature.user_inputs and _wants_gradients(node)
     }
     writer = _Inliner(graph, wanting)
-    graph.output(writer.run(program.graph_module, {}, []))
+    graph.output(writer.run(program.graph_module, {}, list(ambient)))
     program._graph_module = torch.fx.GraphModule(program.graph_module, graph)
 
 
@@ -73,7 +80,7 @@ class _Inliner:
                 )
             elif node.target is operator.getitem and isinstance(known.get(node.args[0]), _Parts):
                 known[node] = known[node.args[0]].values[node.args[1]]
-            elif casting and isinstance(node.target, torch._ops.OpOverload):
+            elif any(may_cast(node.target, device) for device, *_ in casting):
                 known[node] = self._cast(node, mapped, casting)
             else:
                 known[node] = self.graph.node_copy(node, known.__getitem__)
@@ -156,6 +163,14 @@ class _Noted(TorchDispatchMode):
         if func is torch.ops.aten._to_copy.default and kwargs.get("dtype") is not None:
             self.casts[id(args[0])] = kwargs["dtype"]
         return func(*args, **kwargs)
+
+
+def may_cast(target: Any, device: str) -> bool:
+    """Whether autocast on a device has anything to do with an operator: code that is left to PyTorch is called as it is."""
+    if not isinstance(target, torch._ops.OpOverload) or device not in DEVICES:
+        return False
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    return known(target.name(), DEVICES[device]) or known(target.name(), COMPOSITE)
 
 
 def casts(node: Any, casting: list[tuple[Any, ...]]) -> dict[Any, torch.dtype]:

@@ -124,6 +124,7 @@ def _class(task: Task, line: Line) -> str:
         "mode": repr(line.mode) if line.mode else "",
         "layout": repr("channels_last") if line.channels_last else "",
         "device": repr(task.device),
+        "under": f"torch.{task.autocast}" if task.autocast else "",
         "inputs": f"({inputs},)" if inputs else "",
         "outputs": f"({outputs},)" if outputs and line.channels_last else "",
     }

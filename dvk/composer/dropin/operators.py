@@ -186,6 +186,10 @@ def _described(one: Fused) -> str:
 def _suits(task: Task, one: Operator, names: dict[str, str], conditions: str) -> str:
     """The method that checks whether the arguments match the program, in terms that a trace can guard."""
     lines = [conditions, f"not torch.is_autocast_enabled({task.device!r})"]
+    if one.first.captured.under is not None:
+        lines = [
+            "False"
+        ]  # the operators run with autocast off, and a compiler around them decides that
     lines += [
         f"self.get_submodule({path!r}).training is {mode}"
         for path, mode in one.first.captured.modes.items()

@@ -31,7 +31,10 @@ def conditions(task: Task, fused: Sequence[Fused], held: Held) -> str:
 
 
 def _autocast(task: Task, fused: Sequence[Fused]) -> str:
-    """The condition that autocast is off, or changes nothing."""
+    """The condition that autocast is as it was for the capture: off, or changing nothing, or on with the capture's type."""
+    if (under := fused[0].captured.under) is not None:
+        kind = f"torch.get_autocast_dtype({task.device!r})"
+        return f"torch.is_autocast_enabled({task.device!r}) and {kind} is torch.{under}"
     off = f"not torch.is_autocast_enabled({task.device!r})"
     if not (same := unchanged_types(fused)):
         return off
@@ -43,6 +46,19 @@ def unchanged_types(fused: Sequence[Fused]) -> list[str]:
     """Types of autocast that change nothing in any program."""
     first, *rest = (set(one.captured.autocast) for one in fused)
     return sorted(first.intersection(*rest))
+
+
+def call(task: Task, one: Fused, run: str, given: str) -> str:
+    """The text that runs a program: a capture under autocast casts by itself, and autocast must not cast more.
+
+    Args:
+        run: the text of the program's method.
+        given: that of the tuple of its arguments.
+    """
+    run, given = ("dvk_replay", f"({run}, {given})") if one.graph_replay else (run, given)
+    if one.captured.under is not None and not one.program.left:
+        return f"dvk_uncast({task.device!r}, {run}, {given})"
+    return f"{run}(*{given})"
 
 
 def frozen(fused: Sequence[Fused], held: Held) -> tuple[int, ...]:

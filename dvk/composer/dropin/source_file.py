@@ -118,7 +118,7 @@ def _program(task: Task, fused: Sequence[Fused], held: Held, whom: str) -> str:
         for number, one in enumerate(fused)
         for text in _methods(task, number, one, groups, held)
     ]
-    dispatch = "\n".join(_dispatch(number, group) for number, group in groups.items())
+    dispatch = "\n".join(_dispatch(task, number, group) for number, group in groups.items())
     return f'''\
 class ModelNew:
     """`{task.entry}`, {whom}. `_dvk_fits` says for which calls, `_dvk_run` computes them; the end of this file adds the rest."""
@@ -145,6 +145,8 @@ def _last(task: Task, fused: Sequence[Fused], held: Held, whom: str, load: Seque
         lines += ["_dvk_trains = True", f"_dvk_frozen = {sharing.frozen(fused, held)!r}"]
     if same := sharing.unchanged_types(fused):
         lines.append(f"_dvk_autocast = ({', '.join(f'torch.{name}' for name in same)},)")
+    if (under := fused[0].captured.under) is not None:
+        lines.append(f"_dvk_under = torch.{under}")
     original = f", {OWNER}" if task.kind == "module" else ""
     names = [operators.names(task, number) for number in range(len(fused))]
     conditions = ["\nand ".join(_arguments(task, one, traced=True)[0]) for one in fused]
@@ -255,7 +257,7 @@ def _methods(
     return [*guard, run, *step]
 
 
-def _dispatch(number: int, group: Sequence[Fused]) -> str:
+def _dispatch(task: Task, number: int, group: Sequence[Fused]) -> str:
     """The lines of forward() for programs that share their guards."""
     one = group[0]
     given = (
@@ -270,7 +272,7 @@ def _dispatch(number: int, group: Sequence[Fused]) -> str:
     if has_choice(group):
         lines.append(f"run = self.{stepping.method('choice', number)}(*{given})")
         run = "run"
-    call = f"dvk_replay({run}, {given})" if one.graph_replay else f"{run}(*{given})"
+    call = sharing.call(task, one, run, given)
     if any(each.program.may_go_back for each in group):
         back = [
             f"result = {call}",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from dvk.composer.runtime.facts import dvk_changes, dvk_facts_key
 from dvk.composer.runtime.guards import (
     dvk_address,
@@ -32,6 +34,7 @@ class dvk_guarded(dvk_prepared):
     _dvk_inputs: tuple = ()
     _dvk_device = "cpu"
     _dvk_autocast: tuple = ()  # types of autocast that change nothing
+    _dvk_under: torch.dtype | None = None  # type of the autocast that the programs were made for
     _dvk_asked: tuple[
         str, ...
     ] = ()  # functions of torch whose answer, False, the programs depend on

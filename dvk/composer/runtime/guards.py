@@ -123,6 +123,26 @@ class dvk_watch:
         return sum(map(len, self.sized)) == self.size
 
 
+def dvk_uncast(device: str, run: Callable[..., Any], given: tuple) -> Any:
+    """What `run` computes with autocast off, in a call under autocast."""
+    torch.set_autocast_enabled(device, False)
+    try:
+        return run(*given)
+    finally:
+        torch.set_autocast_enabled(device, True)
+
+
+def dvk_miscast(device: str, under: torch.dtype | None, same: tuple = ()) -> str:
+    """How autocast is not what kernels were made for; empty if it is."""
+    kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    if kind is under or under is None and kind in same:
+        return ""
+    if under is None:
+        return f"the call is under autocast to {str(kind)[6:]}, which casts operands"
+    other = f"under autocast to {str(kind)[6:]}" if kind is not None else "not under autocast"
+    return f"the call is {other}; kernels exist for calls under autocast to {str(under)[6:]}"
+
+
 def dvk_plain() -> bool:
     """The call is plain: not traced, vectorised (vmap) or under forward-mode differentiation, and no mode sees its operators.
 

@@ -18,6 +18,7 @@ from dvk.composer.runtime.graph_replay import dvk_captured, dvk_differ
 from dvk.composer.runtime.guards import (
     dvk_bind,
     dvk_bound,
+    dvk_miscast,
     dvk_plain,
     dvk_steps,
     dvk_wants,
@@ -34,6 +35,7 @@ class dvk_line(dvk_prepared):
     _dvk_mode: str | None = None  # the mode of torch.compile
     _dvk_layout = ""  # channels_last: convolutions' weights and inputs in that layout
     _dvk_device = "cpu"
+    _dvk_under: torch.dtype | None = None  # type of the autocast that it was measured under
     _dvk_inputs: tuple = ()  # shape, strides and dtype of each tensor of the call
     _dvk_outputs: tuple = ()  # shape and strides of each tensor of the result
 
@@ -99,8 +101,8 @@ def dvk_unfit(module: Any, args: tuple, kwargs: dict) -> str | None:
             return "an argument has another value than the one that the graph was captured with"
     if torch.is_grad_enabled() and dvk_wants(module, tuple(tensors)):
         return "gradients are wanted"
-    if torch.is_autocast_enabled(module._dvk_device):
-        return "it is called under autocast"
+    if miscast := dvk_miscast(module._dvk_device, module._dvk_under):
+        return miscast
     return None if dvk_plain() else "it is traced, vectorised or differentiated"
 
 

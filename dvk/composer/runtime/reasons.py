@@ -12,7 +12,13 @@ from typing import Any
 import torch
 
 from dvk.composer.runtime.facts import dvk_tensors
-from dvk.composer.runtime.guards import dvk_address, dvk_elsewhere, dvk_given, dvk_wants
+from dvk.composer.runtime.guards import (
+    dvk_address,
+    dvk_elsewhere,
+    dvk_given,
+    dvk_miscast,
+    dvk_wants,
+)
 
 dvk_said: set[str] = set()
 """Kinds of reasons that were reported; in a drop-in, a separate set."""
@@ -163,9 +169,8 @@ def dvk_reasons(module: Any, args: tuple, kwargs: dict) -> Iterator[Reason]:
     for name in module._dvk_asked:
         if getattr(torch, name)():
             yield name, f"forward() depends on torch.{name}(), which was False for the kernels"
-    kind = torch.get_autocast_dtype(module._dvk_device)
-    if torch.is_autocast_enabled(module._dvk_device) and kind not in module._dvk_autocast:
-        yield "autocast", f"the call is under autocast to {str(kind)[6:]}, which casts operands"
+    if miscast := dvk_miscast(module._dvk_device, module._dvk_under, module._dvk_autocast):
+        yield "autocast", miscast
     if "_dvk_ready" not in module.__dict__ or module._dvk_is_stale():
         module._dvk_again()
     yield from module._dvk_off

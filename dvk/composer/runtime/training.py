@@ -86,6 +86,12 @@ def dvk_stepped(call: tuple, sources: tuple) -> tuple:
     return getattr(call[0], call[1][0])(*call[3])[0]
 
 
+def dvk_cast(module: Any) -> Any:
+    """The autocast that a module's programs were made for."""
+    under = module._dvk_under
+    return torch.autocast(module._dvk_device, under, enabled=under is not None)
+
+
 def dvk_again(
     module: Any,
     names: tuple[str, ...],
@@ -114,7 +120,7 @@ def dvk_again(
     try:
         for own, values in held:
             own.update({key: b if b is None else b.clone() for key, b in values.items()})
-        with torch.enable_grad():
+        with torch.enable_grad(), dvk_cast(module):
             result = getattr(module, names[2])(*given)
     finally:
         for own, values in held:

@@ -55,6 +55,11 @@ def export(request: ExportRequest) -> dict[str, Any]:
             f"the module's file imports others next to it ({beside}), which a package cannot hold",
             "put what it needs into one file and search again",
         )
+    if run.task.autocast and request.to != "file":
+        raise UsageError(
+            f"the winner is for calls under autocast to {run.task.autocast}, whose tests a package does not hold",
+            "export the file alone: --to file",
+        )
     files = _files(request, run, name, module)
     _write(request.target, files)
     return {

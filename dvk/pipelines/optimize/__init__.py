@@ -151,6 +151,7 @@ def _load(
         eval_mode=request.eval_mode,
         train=request.train,
         dtype=request.dtype,
+        autocast=request.autocast,
         device=device,
         limits=config.limits,
     )
@@ -222,6 +223,8 @@ def _check_judge(request: OptimizeRequest, config: Config) -> None:
         remote.require_ours(config, "the best candidate has to be confirmed at the claim tier")
         if request.train:
             raise UsageError("a server judges forward alone", "drop --train or the server")
+        if request.autocast:
+            raise UsageError("a server judges without autocast", "drop --autocast or the server")
 
 
 def check(request: OptimizeRequest) -> None:
@@ -238,6 +241,11 @@ def check(request: OptimizeRequest) -> None:
     if request.train and (request.backbone is not None or request.davinci is not None):
         raise UsageError(
             "`--train` composes kernels, and no language model writes a backward",
+            "drop the language model",
+        )
+    if request.autocast and (request.backbone is not None or request.davinci is not None):
+        raise UsageError(
+            "`--autocast` composes kernels, and no prompt tells a language model of autocast",
             "drop the language model",
         )
     if request.dynamic and (request.also or request.backbone is not None or request.train):

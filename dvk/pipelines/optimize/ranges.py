@@ -112,6 +112,7 @@ def _load(
             init=request.init,
             eval_mode=request.eval_mode,
             dtype=request.dtype,
+            autocast=request.autocast,
             device=device,
             limits=config.limits,
         )

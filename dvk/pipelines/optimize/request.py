@@ -21,6 +21,8 @@ class OptimizeRequest:
     train: bool = False
     """A call is forward and backward."""
     dtype: str | None = None
+    autocast: str | None = None
+    """Calls are under torch.autocast to this type."""
     device: str | None = None
     backend: str = "auto"
     strategy: str = "auto"

@@ -52,6 +52,7 @@ def load(texts: Sequence[str], first: Task, spec: str, config: Config) -> list[T
                 eval_mode=first.eval_mode,
                 train=first.train,
                 dtype=first.dtype,
+                autocast=first.autocast,
                 device=first.device,
                 limits=config.limits,
             )

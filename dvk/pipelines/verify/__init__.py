@@ -188,10 +188,13 @@ def _load(
         "eval_mode": request.eval_mode,
         "dtype": request.dtype,
         **({"train": True} if request.train else {}),
+        **({"autocast": request.autocast} if request.autocast else {}),
     }
     if config.remote.judge is not None:
         if request.train:
             raise UsageError("a server judges forward alone", "drop --train or the server")
+        if request.autocast:
+            raise UsageError("a server judges without autocast", "drop --autocast or the server")
         read: Callable[..., Task] = tasks.unexamined
     else:
         read = partial(tasks.load, limits=config.limits)

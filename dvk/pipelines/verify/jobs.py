@@ -53,6 +53,8 @@ class VerifyRequest:
     train: bool = False
     """A call is forward and backward."""
     dtype: str | None = None
+    autocast: str | None = None
+    """Calls are under torch.autocast to this type."""
     backward: bool = False
     require_kernels: bool = False
     contract: Contract = "short"

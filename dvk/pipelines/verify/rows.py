@@ -158,6 +158,7 @@ def _key(
         "init",
         *request.init,
         f"{request.eval_mode} {request.train} {request.dtype} {request.backward} {request.require_kernels} {request.contract}",
+        *(["autocast", request.autocast] if request.autocast else []),
         *(["profile"] if request.profile else []),
         *(["judge", judge] if judge else []),
     )
