@@ -20,7 +20,7 @@ def autocast_of(task: Task) -> AbstractContextManager[Any]:
 
 
 def under_autocast(model: nn.Module, task: Task) -> nn.Module:
-    """Have every call of a module enter the task's autocast; the module itself, whose class is a subclass of its own from now on.
+    """Have every call of a module enter the task's autocast; returns the module, whose class is now a subclass of what it was.
 
     Raises:
         TaskError: its class cannot be changed.

@@ -100,7 +100,7 @@ class Gate(nn.Module):
 
 @torch.no_grad()
 def test_what_is_left_to_pytorch_runs_under_autocast() -> None:
-    body = "y = F.silu(self.a(x)) * 2\nreturn F.gelu(self.g(y.float() + 1)) + x"
+    body = "y = F.silu(self.a(x)) * 2\nreturn F.gelu(self.g(y + 1)) + x"
     source = HEAD + module_text(body, init="self.a = nn.Linear(16, 16)\nself.g = Gate()") + GATE
     torch.manual_seed(0)
     x = torch.randn(12, 16)
