@@ -61,6 +61,15 @@ def main() -> None:
 def _backend(place: Path, backend: Any, device: str, say: Any) -> None:
     run = proven_run(place / f"run-{backend}", NESTED, backend=backend, device=device)
     norm = proven_run(place / f"norm-{backend}", NORM, backend=backend, device=device)
+    bundles = {"plain": (), **({"bundle": (BUNDLES[backend],)} if backend in BUNDLES else {})}
+    for name, bundle in bundles.items():
+        target = place / f"{name}-{backend}"
+        export(ExportRequest(run=run, target=target, to="file", bundle=bundle))
+        for caches in ("empty", "filled"):
+            say(
+                {"backend": backend, "first call": name, "caches": caches}
+                | _first(target, device, place / f"cache-{name}-{backend}")
+            )
     forms = [("python", run, {}), ("hf", run, {}), ("vllm", norm, {"op": "rms_norm(epsilon=1e-6)"})]
     for form, source, more in forms:
         target = place / f"{form}-{backend}"
@@ -72,15 +81,6 @@ def _backend(place: Path, backend: Any, device: str, say: Any) -> None:
         except DvkError as error:
             row["error"] = str(error)
         say(row)
-    bundles = {"plain": (), **({"bundle": (BUNDLES[backend],)} if backend in BUNDLES else {})}
-    for name, bundle in bundles.items():
-        target = place / f"{name}-{backend}"
-        export(ExportRequest(run=run, target=target, to="file", bundle=bundle))
-        for caches in ("empty", "filled"):
-            say(
-                {"backend": backend, "first call": name, "caches": caches}
-                | _first(target, device, place / f"cache-{name}-{backend}")
-            )
 
 
 def _tests(package: Path) -> dict[str, Any]:
