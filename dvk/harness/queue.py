@@ -31,6 +31,7 @@ from dvk.harness.session import recording
 from dvk.harness.session.judge_spec import Contract, Judge, JudgeSpec
 from dvk.harness.session.single_flight import SingleFlight
 from dvk.harness.session.verdict_cache import Remembered, judged, key
+from dvk.harness.session.verdicts import short_of_memory
 from dvk.harness.waiting_jobs import JudgeJob, Judgement, WaitingJobs
 from dvk.records import Candidate, Task, Verdict
 
@@ -362,10 +363,12 @@ class JudgeQueue(Generic[K]):
 
         def work() -> Verdict:
             verdict = judged(judge, asked.candidate, spec, asked.remembered, name)
-            if session.grant is None or not gpu_memory.was_short(verdict.error):
+            if session.grant is None or short_of_memory(verdict) is None:
                 return verdict
             if not job.alone:
                 raise MemoryWasShort
+            if not gpu_memory.was_short(verdict.error):  # a baseline found it taken
+                return verdict
             text = gpu_memory.shorten(str(verdict.error), session.grant.num_bytes)
             return verdict.model_copy(update={"error": text})
 

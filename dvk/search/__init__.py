@@ -62,6 +62,8 @@ class SearchProblem:
     """What bounds the task's time by now; a resumed search gets the same from each call as before."""
     seeds: tuple[Turn, ...] = ()
     """The user's candidates: parents of a model's programs. Judged, once `seeded.first` has begun."""
+    limit: int | None = None
+    """Candidates that are judged at most, for strategies that keep some for the end; None: time is the limit."""
 
 
 def device_of(config: Config, device: str) -> str:

@@ -13,6 +13,8 @@ Networks of many calls are graphs from the start: the host would hide what each 
 
 Earlier searches' measurements of kernels of the same class (`tunings`) steer it, too: a kernel starts with the schedule that was
 best, others are tried in the order of their gains, and losing ones are left out.
+
+Where nothing was shown to be faster, the last candidate is the model as it is (`as_it_is`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from dvk.composer.plan_change import graph_facts
 from dvk.composer.plan_space import AS_IT_IS, MEASURED, PlanSpace
 from dvk.records import Candidate, Status, Verdict
 from dvk.records.skill_block import GraphFacts
-from dvk.search import Proposals, SearchProblem, device_of
+from dvk.search import Proposals, SearchProblem, as_it_is, device_of
 from dvk.search.advised import Advisers
 
 HOST = 1.1
@@ -122,6 +124,11 @@ class Planner(PlanSpace):
 def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     planner = Planner(problem)
+    unchanged = lambda: planner.candidate(Plan(()), AS_IT_IS)  # noqa: E731
+    yield from as_it_is.last(_search(planner), unchanged, problem.limit)
+
+
+def _search(planner: Planner) -> Proposals:
     structures = planner.proposals()
     verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
     first = verdicts[0] if verdicts else None

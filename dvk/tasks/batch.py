@@ -8,16 +8,21 @@ The child's function receives one message `{"requests": [...]}` and sends one an
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Any
 
 from dvk import gpu_memory
 from dvk.config import Limits
 from dvk.sandbox import Death, SandboxSession
+
+Answers = list[dict[str, Any] | Death]
+LOOK_S = 0.5
+"""Longest time until the thread that reads requests sees that its reader has left."""
 
 
 def each(
@@ -33,34 +38,98 @@ def each(
 
     Args:
         target: `package.module:function` for the children.
-        requests: consumed as needed, a few blocks ahead.
+        requests: consumed in another thread as needed, a few blocks ahead.
         limits: `wall_s` is for one request; the rest for a child.
-        per_child: requests per child.
+        per_child: requests per child at most; the first children get fewer.
         num_workers: children at a time.
         env: more environment variables for the children, set before they import anything.
     """
-    source = iter(requests)
-    pending: deque[Future[list[dict[str, Any] | Death]]] = deque()
     index = 0
-    with ThreadPoolExecutor(num_workers) as pool:
+    with (
+        ThreadPoolExecutor(num_workers) as pool,
+        _Feeder(requests, per_child, num_workers) as feeder,
+    ):
+        feeder.start(lambda block: pool.submit(_block, target, block, limits, dict(env or {})))
+        while (future := feeder.take()) is not None:
+            for answer in future.result():
+                yield index, answer
+                index += 1
+
+
+class _Feeder:
+    """Reads requests in a thread and gives them out in blocks, so that a slow source delays no answer that is there.
+
+    The first blocks are small: the first answers come early.
+
+    Args:
+        requests: the source, read by the thread alone.
+        per_child: requests of a block at most.
+        num_workers: blocks at work; as many wait.
+    """
+
+    def __init__(self, requests: Iterable[dict[str, Any]], per_child: int, num_workers: int):
+        self._source, self._per_child = iter(requests), per_child
+        self._ready: queue.Queue[Future[Answers] | BaseException | None] = queue.Queue(
+            2 * num_workers
+        )
+        self._left = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> _Feeder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the thread after the request that it waits for, and drop what has not begun."""
+        self._left.set()
+        if self._thread is not None:
+            self._thread.join()
+        while not self._ready.empty():
+            if isinstance(one := self._ready.get_nowait(), Future):
+                one.cancel()
+
+    def start(self, submit: Callable[[list[dict[str, Any]]], Future[Answers]]) -> None:
+        """Begin to read; `submit` gets each block."""
+        self._thread = threading.Thread(target=self._run, args=(submit,), daemon=True)
+        self._thread.start()
+
+    def take(self) -> Future[Answers] | None:
+        """Return the answers of the next block; None after the last.
+
+        Raises:
+            BaseException: from the source.
+        """
+        one = self._ready.get()
+        if isinstance(one, BaseException):
+            raise one
+        return one
+
+    def _run(self, submit: Callable[[list[dict[str, Any]]], Future[Answers]]) -> None:
+        last: BaseException | None = None
+        size = 1
         try:
-            while True:
-                while len(pending) < 2 * num_workers and (block := list(islice(source, per_child))):
-                    pending.append(pool.submit(_block, target, block, limits, dict(env or {})))
-                if not pending:
-                    return
-                for answer in pending.popleft().result():
-                    yield index, answer
-                    index += 1
+            while not self._left.is_set() and (block := list(islice(self._source, size))):
+                self._put(submit(block))
+                size = min(2 * size, self._per_child)
+        except BaseException as error:  # noqa: BLE001 - raised again in the reader's thread
+            last = error
         finally:
-            for future in pending:
-                future.cancel()
+            if (close := getattr(self._source, "close", None)) is not None:
+                close()
+        self._put(last)
+
+    def _put(self, one: Future[Answers] | BaseException | None) -> None:
+        while not self._left.is_set():
+            with suppress(queue.Full):
+                self._ready.put(one, timeout=LOOK_S)
+                return
+        if isinstance(one, Future):
+            one.cancel()
 
 
 def _block(
     target: str, block: list[dict[str, Any]], limits: Limits, env: dict[str, str]
-) -> list[dict[str, Any] | Death]:
-    answers: list[dict[str, Any] | Death] = []
+) -> Answers:
+    answers: Answers = []
     while len(answers) < len(block):
         answers += _in_one_child(target, block[len(answers) :], limits, env)
     return answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from dvk.gpu_memory import GpuMemory
 from dvk.harness import JudgeSpec, open_sessions
 from dvk.harness.queue import JudgeQueue
 from dvk.harness.session.memory_estimate import (
+    ARM_BYTES,
     CONTEXT_BYTES,
     KEPT_BYTES,
     WORKER_BYTES,
     bytes_to_judge,
+    runner_bytes,
 )
 from dvk.harness.waiting_jobs import JudgeJob, Judgement
 from dvk.records import Candidate, Status, Task, TensorSpec, Verdict
@@ -205,7 +207,9 @@ class Waiting:
     def close(self) -> None:
         pass
 
-    def judge(self, candidate: Candidate, *_: object) -> Verdict:
+    def judge(
+        self, candidate: Candidate, _: object = "search", baselines: Sequence[str] = ()
+    ) -> Verdict:
         table, wanted = self.table, self.table.takes[self.task.id]
         with table.lock:
             short = table.used[self.gpu] + wanted > table.free[int(self.gpu)]
@@ -220,6 +224,14 @@ class Waiting:
                 table.crowded.append(self.task.id)
             else:
                 table.used[self.gpu] -= wanted
+        if short and baselines:  # the candidate itself found room
+            return Verdict(
+                status=Status.MISMATCH,
+                tier="search",
+                stage="check",
+                error="off by one",
+                baselines_left_out=dict.fromkeys(baselines, PYTORCH),
+            )
         status, error = (Status.LAUNCH_ERROR, PYTORCH) if short else (Status.MISMATCH, "off by one")
         return Verdict(status=status, tier="search", stage="check", error=error)
 
@@ -268,6 +280,30 @@ def test_a_task_that_takes_more_than_estimated_is_judged_alone_before_it_counts(
         assert "tried again alone" in str(found[n].error) and "Process 11" not in str(
             found[n].error
         )
+
+
+def test_a_baseline_that_found_no_memory_is_timed_again_alone(
+    gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, greedy, hopeless = (sized(name, 0.1) for name in ("small", "greedy", "hopeless"))
+    takes = {"small": 4 * GIB, "greedy": 38 * GIB, "hopeless": 41 * GIB}
+    table = Table(40 * GIB, 40 * GIB, takes=takes)
+    monkeypatch.setattr(open_sessions, "open_session", table.open)
+    with JudgeQueue[int](16, QUICK, memory=table.memory) as queue:
+        spec = JudgeSpec(baselines=("compile",))
+        found = dict(queue.map(jobs(small, greedy, hopeless, each=4), spec))
+    assert "greedy" in table.crowded, "at first"
+    assert not any(found[n].baselines_left_out for n in range(8))
+    assert all(found[n].baselines_left_out == {"compile": PYTORCH} for n in range(8, 12))
+    assert {verdict.error for verdict in found.values()} == {"off by one"}
+
+
+def test_baselines_count_when_memory_is_granted() -> None:
+    """`torch.compile` ran out of memory on a GPU of 139 GB, since ten sessions held arms that no grant was for."""
+    plain, timed = (bytes_to_judge(task("a", 16, 4, 2048, 2048), n) for n in (0, 2))
+    assert timed - plain == 2 * ARM_BYTES
+    large = task("a", 16, 4, 2048, 2048).model_copy(update={"peak_bytes": 8 * GIB})
+    assert bytes_to_judge(large, 1) - bytes_to_judge(large) == ARM_BYTES + runner_bytes(large)
 
 
 def test_a_large_job_starts_while_small_ones_go_on(

@@ -6,8 +6,9 @@ from typing import Any
 
 from dvk.composer.dropin.lines import cannot
 from dvk.pipelines.eval import tables
-from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow
+from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow, rows_for
 from dvk.records import Task
+from tests.pipelines.evaluations import episode, verdict
 
 
 def measured(speedup: float | None, **over: float) -> EvalMeasurement:
@@ -54,3 +55,33 @@ def test_a_line_that_cannot_be_a_candidate_says_why():
     assert cannot(task, "compile") is None and "GPU" in str(cannot(task, "graph"))
     drawing = task.model_copy(update={"stochastic": True, "device": "cuda"})
     assert "random" in str(cannot(drawing, "max-autotune")) and cannot(drawing, "graph") is None
+
+
+def test_no_baseline_is_missing_without_a_reason():
+    timed = verdict(2.0, over_compile=1.25)
+    left_out = verdict(2.0, over_compile=None).model_copy(
+        update={"baselines_left_out": {"compile": "CUDA out of memory"}}
+    )
+    alone = verdict(2.0, over_compile=None)
+    played = [
+        episode("timed", [1.9, 2.1]),
+        episode("left out", [1.9, 2.1]),
+        episode("judged alone", [1.9, 2.1]),
+        episode("wrong", [None, None]),
+        episode("not reached", [1.9, 2.1]),
+    ]
+    again = {("timed", 0): timed, ("left out", 0): left_out, ("judged alone", 0): alone}
+    lines = [{"task": "judged alone", "line": "compile", "verdict": verdict(1.6)}]
+    found = {
+        row.task: row for row in rows_for(played, [], again, lines=lines, baselines=("compile",))
+    }
+    told = {name: row.not_timed.get("compile") for name, row in found.items()}
+    assert told == {
+        "timed": None,
+        "left out": "CUDA out of memory",
+        "judged alone": None,
+        "wrong": "nothing was timed: mismatch: off by one",
+        "not reached": "it was not timed: resume the run",
+    }
+    assert found["judged alone"].final.over == {"compile": 2.0 / 1.6}
+    assert found["timed"].final.over == {"compile": 1.25}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from dvk import machine
 from dvk.config import Config, Limits
 from dvk.records import Candidate, Device, Task
 from dvk.sandbox import Death, SandboxSession
@@ -22,6 +23,16 @@ def cache(limits: Limits) -> dict[str, str]:
         return {}
     folder = os.path.join(os.path.expanduser("~"), ".cache", "dvk", "inductor")
     return {"TORCHINDUCTOR_CACHE_DIR": folder}
+
+
+def threads(sharers: int) -> dict[str, str]:
+    """Environment of processes that compile at the same time: each has its share of the cores. Alone, one has PyTorch's usual pool.
+
+    A pool has a worker for every core and imports torch again: for a graph of a few kernels that takes longer than compiling it.
+    """
+    if sharers <= 1:
+        return {}
+    return {"TORCHINDUCTOR_COMPILE_THREADS": str(max(1, machine.num_cores() // sharers))}
 
 
 def env(candidate: Candidate, limits: Limits, require_kernels: bool) -> dict[str, str]:

@@ -31,6 +31,7 @@ from dvk.harness.session.verdicts import (
     merge_findings,
     retry_s,
     search_timing,
+    short_of_memory,
     verdict_of,
 )
 from dvk.records import Candidate, Status, Tier, Timing, Verdict
@@ -67,7 +68,7 @@ class JudgeSession(ReplayingSession):
         self._line_arm = self._line_is(candidate)
         self._arm_env = cuda_connections.of_arms(self.task, candidate, tier)
         self._candidate_env = cuda_connections.of_candidate(self.task, candidate, tier)
-        self._referee.spent, began = {}, time.monotonic()
+        self._referee.spent, began, self._why_host_code = {}, time.monotonic(), None
         if (why := static.refuse(candidate.source)) is not None:
             return self._verdict(
                 began, ProcessFindings({"status": "rejected", "stage": "static", "error": why})
@@ -76,7 +77,7 @@ class JudgeSession(ReplayingSession):
         for attempt in range(4):
             try:
                 verdict = self._judge(began, candidate, deadline)
-                if verdict is not None and self._out_of_memory(verdict.error, attempt):
+                if verdict is not None and self._out_of_memory(short_of_memory(verdict), attempt):
                     continue
                 profile = self.spec.profiled(candidate, tier)
                 return verdict and ncu_run.with_counters(
@@ -341,9 +342,13 @@ class JudgeSession(ReplayingSession):
             measured, timing, self.tier, self.task.device, time.monotonic() - began
         )
         left_out = {name: self._left_out[name] for name in self.baselines if name in self._left_out}
+        notes = verdict.notes
+        if self._why_host_code is not None and timing is not None and timing.regime != "device":
+            notes = (*notes, f"timed from end to end: {self._why_host_code}")
         return verdict.model_copy(
             update={
                 "stages_s": {stage: round(s, 4) for stage, s in self._referee.spent.items()},
                 "baselines_left_out": left_out if timing is not None else {},
+                "notes": notes,
             }
         )

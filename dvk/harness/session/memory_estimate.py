@@ -7,6 +7,7 @@ What a session's processes hold at the same time, in a timed call (`tests/harnes
                 cases and draws that are kept, within `KEPT_BYTES`
     reference   a call's intermediate results; outputs of the last call, of one before that is held, and of this one
     candidate   the same
+    baseline    the same, each
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from dvk.records import Task
 from dvk.tasks.sizes import input_bytes, num_bytes
 from dvk.tasks.variants import few
 
-CONTEXT_BYTES = 3 << 29
-"""A context of half a gigabyte in each of three processes."""
+ARM_BYTES = 1 << 29
+"""A context in one process."""
+CONTEXT_BYTES = 3 * ARM_BYTES
+"""Contexts of the referee, the reference and the candidate."""
 KEPT_BYTES = KEEP_BYTES["cuda"] + STOCK_BYTES["cuda"]
 WORKER_BYTES = 4 << 30
 """GPU memory that one judge session may take whatever the task."""
@@ -29,11 +32,12 @@ RUNNERS = 2
 OUTPUTS_HELD = 3
 
 
-def bytes_to_judge(task: Task) -> int:
-    """Return GPU memory of judging the task: 0 on a CPU."""
+def bytes_to_judge(task: Task, num_baselines: int = 0) -> int:
+    """Return GPU memory of judging the task, with baselines timed beside it: 0 on a CPU."""
     if task.device != "cuda":
         return 0
-    return max(WORKER_BYTES, CONTEXT_BYTES + KEPT_BYTES + bytes_in_calls(task))
+    held = max(WORKER_BYTES, CONTEXT_BYTES + KEPT_BYTES + bytes_in_calls(task))
+    return held + num_baselines * (ARM_BYTES + runner_bytes(task))
 
 
 def bytes_in_calls(task: Task) -> int:

@@ -31,17 +31,17 @@ class ReplayingSession(SessionProcesses):
         return LINES.get(candidate.line) if self.spec.contract == "short" else None
 
     def _plannable(self, candidate: Candidate, deadline: float | None) -> bool:
-        if (
-            self.spec.contract == "module"
-            or self.spec.backward
-            or self.task.train
-            or self._recorded is None
-        ):
+        if self.spec.contract == "module" or self.spec.backward or self.task.train:
+            return False
+        if self._recorded is None:
+            self._why_host_code = self._why_unrecorded
             return False
         if candidate.line:
             return self._line_arm is not None and self._is_short(deadline)
         # A replayed graph serves to save host time, which a plan leaves out.
         whole = self.spec.contract != "plan" and "CUDAGraph" in candidate.source
+        if whole:
+            self._why_host_code = "its CUDA graph saves the host's time"
         if whole or not backends.get(candidate.backend).has_launch_plan:
             return False
         if self.spec.contract == "short" or self.tier == "claim":
@@ -65,7 +65,8 @@ class ReplayingSession(SessionProcesses):
         ):  # it takes seconds to start, and so does the process that recorders are forked from
             self._add_arms(["player"], deadline)
             self._fresh = True
-        if self._uncaptured(deadline) and self.spec.contract != "plan":
+        if (why := self._uncaptured(deadline)) is not None and self.spec.contract != "plan":
+            self._why_host_code = why
             return None  # its host code is timed against theirs
         result = self._recording(candidate)
         if isinstance(result, ProcessFindings):
@@ -73,6 +74,7 @@ class ReplayingSession(SessionProcesses):
         plan, why, isolation = result
         if plan is None:
             if self.spec.contract != "plan":
+                self._why_host_code = f"no launch plan can stand for it: {why}"
                 return None
             error = f"no launch plan can stand for it: {why}"
             return ProcessFindings(
@@ -84,8 +86,10 @@ class ReplayingSession(SessionProcesses):
             played = self._played(candidate, plan, isolation, deadline)
         if self.spec.contract == "plan" or not recording.needs_host_code(played):
             return played
+        assert played is not None, "its error says why"
+        self._why_host_code = str(played.findings["error"])
         if recording.reference_is_uncaptured(played):
-            self._recorded = None
+            self._recorded, self._why_unrecorded = None, self._why_host_code
         return None
 
     def _recording(

@@ -10,6 +10,7 @@ from typing import Any
 from dvk import machine
 from dvk.config import Config, Limits
 from dvk.harness.seeds import secret
+from dvk.harness.session import compiling
 from dvk.harness.session.attempt import RUNNER, RefereeDied, arm, passed
 from dvk.harness.session.claim_sets import CONTROL
 from dvk.harness.session.judge_spec import JudgeSpec
@@ -71,6 +72,10 @@ class SessionProcesses:
         """Baselines that the player was asked to capture, with the reason if it cannot."""
         self._captured_by: SandboxSession | None = None
         self._left_out: dict[str, str] = {}
+        self._why_host_code: str | None = None
+        """Why the candidate is timed from end to end where a launch plan would do."""
+        self._why_unrecorded: str | None = None
+        """The same of all candidates of the task."""
         self._alone_ms: float | None = None
         self._short: bool | None = None
         """Whether the task's calls are too short to be timed from end to end; one answer for all of its candidates."""
@@ -104,7 +109,7 @@ class SessionProcesses:
             self._limits.encloses(task.device),
         )
         self._left_out, self._captured = {}, {}
-        self._alone_ms, self._short = None, None
+        self._alone_ms, self._short, self._why_unrecorded = None, None, None
 
     def _start(self, deadline: float | None) -> None:
         if self._open or self.broken is not None:
@@ -137,7 +142,7 @@ class SessionProcesses:
 
     def _add_arms(self, names: Sequence[str], deadline: float | None) -> None:
         """Start trusted runners and let the referee prepare them, all at once: each takes seconds."""
-        env = {**self._env, **self._arm_env}
+        env = {**self._env, **self._arm_env, **compiling.threads(self.sharers)}
         with ExitStack() as sockets:
             ends = [
                 [sockets.enter_context(end).fileno() for end in socket.socketpair()] for _ in names
@@ -164,10 +169,10 @@ class SessionProcesses:
                 raise RefereeDied(self.broken)
             self._left_out[name] = error.strip().partition("\n")[0]
 
-    def _uncaptured(self, deadline: float | None) -> bool:
-        """Let the player capture the baselines that it lacks, of a claim the control, too; return whether one cannot be captured."""
+    def _uncaptured(self, deadline: float | None) -> str | None:
+        """Let the player capture the baselines that it lacks, of a claim the control, too; return why one cannot be captured."""
         if (player := self._arms.get("player")) is None or self.tier == "smoke":
-            return False
+            return None
         if player is not self._captured_by:
             self._captured_by, self._captured = player, {}
         control = (CONTROL,) if self.tier == "claim" else ()
@@ -186,7 +191,8 @@ class SessionProcesses:
                 self._fresh = False  # what ends it next may be their doing
             if self.spec.contract == "plan":
                 self._left_out |= failed
-        return any(self._captured[name] is not None for name in names)
+        failures = [(name, self._captured[name]) for name in names]
+        return next((f"{name} cannot be replayed: {why}" for name, why in failures if why), None)
 
     def _is_captured(self, name: str) -> bool:
         """Whether the player that runs now replays a baseline."""

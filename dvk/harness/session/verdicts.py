@@ -152,6 +152,12 @@ def retry_s(error: str | None, attempt: int) -> float | None:
     return CROWDED_S[attempt] if gpu_memory.was_short(error) and attempt < len(CROWDED_S) else None
 
 
+def short_of_memory(verdict: Verdict) -> str | None:
+    """Return the text that says that GPU memory was short, for the candidate or for a baseline; None if it was not."""
+    texts = (verdict.error, *verdict.baselines_left_out.values(), *verdict.notes)
+    return next((text for text in texts if gpu_memory.was_short(text)), None)
+
+
 def findings_of_death(death: Death, stage: str, config: Config) -> dict[str, Any]:
     """Return the finding for a candidate's death."""
     stage = stage if stage in ("compile", "check", "time") else "compile"

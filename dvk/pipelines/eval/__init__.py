@@ -81,20 +81,20 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
             suites.with_sources_on_disk(problems, run),
             writers.with_rollout_place(request.model, config),
         )
-        workers = playing.workers_for(request, config, device)
         with (
             Progress(len(problems), file=StringIO() if request.quiet else None) as progress,
             Meter(run) as meter,
+            playing.open_judges(request, config, device, progress) as judging,
         ):
             progress.say(
                 f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
-                f"{workers} candidates at a time: {run.path}"
+                f"{judging.workers} candidates at a time: {run.path}"
             )
             table = playing.EvalTable(
-                request, config, device, backend, roofline.load(device), progress
+                request, config, device, backend, roofline.load(device), progress, judging
             )
             episodes, unplayed = _played(run, problems, table, meter)
-            again = _timed_again(run, episodes, table, workers)
+            again = _timed_again(run, episodes, table)
             if (line := tracebacks.stderr_line(run)) is not None:
                 progress.say(line)
         rows = rows_for(
@@ -104,6 +104,7 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
             {p.name: p.groups for p in problems},
             {row["name"]: row for row in run.read(FACTS)},
             run.read(LINES),
+            request.baselines,
         )
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
         summary = summarised(request, run, rows, meter, device, backend)
@@ -149,10 +150,10 @@ def _played(
 
 
 def _timed_again(
-    run: RunFolder, episodes: Sequence[Episode], table: playing.EvalTable, workers: int
+    run: RunFolder, episodes: Sequence[Episode], table: playing.EvalTable
 ) -> dict[tuple[str, int], Verdict]:
     """The second verdicts of winners; PyTorch's own lines are judged after them, and go to the run's folder."""
-    asked = table.request, table.config, table.progress, workers
+    asked = table.request, table.progress, table.judging
     again = {
         (row["task"], row["sample"]): Verdict.model_validate(row["verdict"])
         for row in run.read(AGAIN)

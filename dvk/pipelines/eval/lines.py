@@ -1,7 +1,6 @@
 """PyTorch's own lines in an evaluation: each requested baseline as a candidate, judged and timed once a task.
 
-A winner that is timed by the device alone is timed together with baselines; those are not judged again, since figures from end to end could
-not be compared with its own.
+Baselines that were timed in the same rounds as a winner are not judged again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from typing import Any
 
 from dvk import harness
 from dvk.composer.dropin.lines import OF_BASELINE, candidate, cannot
-from dvk.config import Config
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EvalRequest
 from dvk.pipelines.eval.rows import timed_beside
@@ -23,16 +21,15 @@ def judge_lines(
     known: Sequence[Mapping[str, Any]],
     again: Mapping[tuple[str, int], Verdict],
     request: EvalRequest,
-    config: Config,
     progress: Progress,
-    workers: int,
+    pool: harness.JudgeQueue[Any],
 ) -> Iterator[dict[str, Any]]:
     """A row for each task and baseline: `task`, `line`, and its `verdict`, or why there is none, `error`.
 
     Args:
         known: rows of an earlier run.
         again: second verdicts by (task, sample).
-        workers: candidates in flight.
+        pool: the judges.
     """
     there = {(row["task"], row["line"]) for row in known}
     places: list[tuple[str, str]] = []
@@ -51,7 +48,6 @@ def judge_lines(
         return
     progress.stage(f"judging {len(jobs)} lines of PyTorch")
     spec = harness.JudgeSpec(contract="module")
-    pool: harness.JudgeQueue[int] = harness.JudgeQueue(workers, config)
     for position, verdict in pool.map(jobs, spec):
         progress.judged(1)
         yield {"task": places[position][0], "line": places[position][1], "verdict": verdict}

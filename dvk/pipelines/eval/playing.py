@@ -65,6 +65,20 @@ class EvalTable:
     ceilings: Ceilings | None
     """This machine's ceilings, if measured."""
     progress: Progress
+    judging: JudgeQueue[Any]
+    """The judges of all stages: their processes take seconds to start, and serve one after another."""
+
+
+def open_judges(
+    request: EvalRequest, config: Config, device: Device, progress: Progress
+) -> ReportingJudgeQueue:
+    """The judge queue of an evaluation; winners alone are timed against baselines.
+
+    Raises:
+        UsageError, MachineError: see `num_workers`.
+    """
+    spec = JudgeSpec(contract=default_contract(device))
+    return ReportingJudgeQueue(progress, workers_for(request, config, device), config, spec=spec)
 
 
 def play_all(
@@ -100,11 +114,8 @@ def play_all(
             on_facts({"name": problem.name, **facts(subject, table.ceilings)})
             yield subject
 
-    contract, workers = default_contract(table.device), workers_for(request, config, table.device)
-    spec = JudgeSpec(contract=contract)  # winners alone are timed against baselines
-    with ReportingJudgeQueue(progress, workers, config, spec=spec) as judging:
-        if problems:
-            yield from _played(good(), problems, table, judging, on_usage)
+    if problems:
+        yield from _played(good(), problems, table, on_usage)
     yield from bad
 
 
@@ -112,11 +123,11 @@ def _played(
     good: Iterator[TaskContext],
     problems: Sequence[SuiteTask],
     table: EvalTable,
-    judging: JudgeQueue[Any],
     on_usage: Callable[[TokenUsage], None],
 ) -> Iterator[Episode | Unplayed]:
     """The episodes of loaded tasks, by the request's policy."""
     request, config, progress = table.request, table.config, table.progress
+    judging = table.judging
     if recorded.is_record(request.policy):
         progress.stage("judging what was recorded")
         yield from recorded.replay_records(good, problems, request.policy, judging)
@@ -261,6 +272,7 @@ def play_strategy(
                 given,
                 mine,
                 target=target.of_judge(given, subject.task.device),
+                limit=request.num_candidates,
             )
 
     yield from play(problems(), strategy, judging, limit=request.num_candidates)

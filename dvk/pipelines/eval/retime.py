@@ -1,24 +1,22 @@
 """The second time of winners: the winner among several turns was lucky as well as good, so it is timed again, and only that counts.
 
 On a GPU most turns are timed by the device alone. Candidates that replay a CUDA graph are timed from end to end, since they save
-host time, and so are those that no launch plan can represent. If a sample has winners of both kinds the two race from end to
-end, and the second wins only if it is shown to be faster there; else the figure stays the device's. A claim is from end to end
-in any case, and made of the faster one there, or of the other one if that is found wrong. Rows record the kind of each figure,
-tables count the kinds, and comparisons take no ratio of two kinds.
+host time, and so are those that no launch plan can represent. If a sample has winners of both kinds, the first is timed from end to
+end, too. The second is timed again, and counts, if it was shown to be faster than eager and than the first there, and is again. Else
+the figure stays the device's. A claim is from end to end in any case, and made of the faster one there, or of the other one if that
+is found wrong. Rows record the kind of each figure, tables count the kinds, and comparisons take no ratio of two kinds.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dvk import harness
-from dvk.config import Config
 from dvk.harness.queue import default_contract
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EvalRequest
-from dvk.pipelines.eval.rows import tries, winners
+from dvk.pipelines.eval.rows import is_unchanged, tries, winners
 from dvk.records import Candidate, Episode, Status, Task, Tier, Turn, Verdict
 
 Key = tuple[str, int]
@@ -31,16 +29,15 @@ def time_again(
     episodes: Sequence[Episode],
     known: dict[Key, Verdict],
     request: EvalRequest,
-    config: Config,
     progress: Progress,
-    workers: int,
+    pool: harness.JudgeQueue[Any],
 ) -> Iterator[dict[str, Any]]:
     """Judge winners again: of every sample among several turns, and of every task among several samples; all, if claims or baselines are
     requested: baselines are timed once, together with the winner.
 
     Args:
         known: verdicts of an earlier run; for a claim only earlier claims count.
-        workers: candidates in flight.
+        pool: the judges.
     """
     done = {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
     tasks = {episode.task.name: episode.task for episode in episodes}
@@ -56,43 +53,43 @@ def time_again(
     single = {key: best[0] for key, best in best_turns.items() if len(best) == 1}
     races = {key: _race(best) for key, best in best_turns.items() if len(best) > 1}
     if not request.claim:
-        # There is nothing to decide if the first is faster than eager and the second, from end to end, is not.
+        # There is nothing to decide if the second, from end to end, is not shown to be faster than eager, and the first is no slower.
         single |= {
-            key: ours for key, (ours, whole) in races.items() if _gain(ours) > 1 >= _gain(whole)
+            key: ours
+            for key, (ours, whole) in races.items()
+            if _gain(whole) <= 1 and (_gain(ours) > 1 or is_unchanged(ours))
         }
     others = {key: whole for key, (_, whole) in races.items()}
-    pool: harness.JudgeQueue[int] = harness.JudgeQueue(workers, config)
-    for key, verdicts in _raced(
-        pool, {k: race for k, race in races.items() if k not in single}, tasks, progress
+    bars: dict[Key, float] = {}
+    for key, verdict in _from_end_to_end(
+        {k: race[0] for k, race in races.items() if k not in single}, tasks, progress, pool
     ):
         ours, whole = races[key]
-        if request.claim:
-            single[key], others[key] = (
-                (whole, ours) if _speed(verdicts[1]) > _speed(verdicts[0]) else (ours, whole)
-            )
-        elif _faster(verdicts[1], verdicts[0]):
-            yield _row(key, whole, verdicts[1])
-        else:
-            single[key] = ours
-    yield from _judged_again(pool, single, others, tasks, request, progress)
+        bars[key] = max(1.0, _speed(verdict))
+        bar = _speed(verdict) if request.claim else bars[key]
+        first = _speed(whole.verdict) if request.claim else _gain(whole)
+        single[key], others[key] = (whole, ours) if first > bar else (ours, whole)
+    yield from _judged_again(pool, single, others, bars, tasks, request, progress)
 
 
 def _judged_again(
-    pool: harness.JudgeQueue[int],
+    pool: harness.JudgeQueue[Any],
     single: dict[Key, Turn],
     others: dict[Key, Turn],
+    bars: dict[Key, float],
     tasks: dict[str, Task],
     request: EvalRequest,
     progress: Progress,
 ) -> Iterator[dict[str, Any]]:
-    """The second verdicts; of a winner that is found wrong, the other one's.
+    """The second verdicts; of a winner that is found wrong, or whose figure from end to end is not above its bar again, the other one's.
 
     Args:
         others: those that come next.
+        bars: what a figure from end to end must exceed to count in place of the device's.
     """
     tier: Tier = "claim" if request.claim else "search"
     while single:
-        places, wrong = list(single), {}
+        places, next_ = list(single), {}
         jobs = [_job(tasks[key[0]], single[key]) for key in places]
         spec = harness.JudgeSpec(
             tier=tier, baselines=request.baselines, contract=default_contract(jobs[0][0].device)
@@ -100,11 +97,13 @@ def _judged_again(
         for position, verdict in pool.map(jobs, spec):
             progress.judged(1)
             key = places[position]
-            if verdict.status is not Status.OK and key in others:
-                wrong[key] = others.pop(key)
+            wrong = verdict.status is not Status.OK
+            lost = not request.claim and _is_whole(single[key]) and _below(verdict, bars.get(key))
+            if (wrong or lost) and key in others:
+                next_[key] = others.pop(key)
             else:
                 yield _row(key, single[key], verdict)
-        single = wrong
+        single = next_
 
 
 def _won(episode: Episode, all_count: bool) -> dict[Key, list[Turn]]:
@@ -132,22 +131,18 @@ def _race(best: Sequence[Turn]) -> Race:
     return (one, other) if other.verdict.timing.regime == "end_to_end" else (other, one)  # type: ignore[union-attr]
 
 
-def _raced(
-    pool: harness.JudgeQueue[int],
-    races: dict[Key, Race],
+def _from_end_to_end(
+    turns: dict[Key, Turn],
     tasks: dict[str, Task],
     progress: Progress,
-) -> Iterator[tuple[Key, list[Verdict]]]:
-    """Both of each race, timed from end to end, in their order."""
-    places = [(key, side) for key in races for side in range(2)]
-    jobs = [_job(tasks[key[0]], races[key][side]) for key, side in places]
-    seen: dict[Key, dict[int, Verdict]] = defaultdict(dict)
-    for position, verdict in pool.map(jobs):
+    pool: harness.JudgeQueue[Any],
+) -> Iterator[tuple[Key, Verdict]]:
+    """Each winner by the device's time, timed from end to end."""
+    places = list(turns)
+    jobs = [_job(tasks[key[0]], turns[key]) for key in places]
+    for position, verdict in pool.map(jobs, harness.JudgeSpec(contract="module")):
         progress.judged(1)
-        key, side = places[position]
-        seen[key][side] = verdict
-        if len(seen[key]) == 2:
-            yield key, [seen[key][0], seen[key][1]]
+        yield places[position], verdict
 
 
 def _gain(turn: Turn) -> float:
@@ -155,15 +150,26 @@ def _gain(turn: Turn) -> float:
     return turn.verdict.timing.speedup.lo  # type: ignore[union-attr]
 
 
-def _speed(verdict: Verdict) -> float:
-    return verdict.timing.speedup.value if verdict.timing is not None else 0.0
+def _speed(verdict: Verdict | None) -> float:
+    return (
+        verdict.timing.speedup.value if verdict is not None and verdict.timing is not None else 0.0
+    )
 
 
-def _faster(one: Verdict, other: Verdict) -> bool:
-    """Whether it is right, and the lower end of its interval is above the other's speedup."""
-    if one.timing is None or other.timing is None:
-        return one.timing is not None
-    return one.timing.speedup.lo > max(1.0, other.timing.speedup.value)
+def _is_whole(turn: Turn) -> bool:
+    timing = turn.verdict.timing if turn.verdict is not None else None
+    return timing is not None and timing.regime == "end_to_end"
+
+
+def _below(verdict: Verdict, bar: float | None) -> bool:
+    """Whether a figure from end to end is not above its bar; one of the device's time has none."""
+    timing = verdict.timing
+    return (
+        bar is not None
+        and timing is not None
+        and timing.regime == "end_to_end"
+        and timing.speedup.value <= bar
+    )
 
 
 def _job(task: Task, turn: Turn) -> tuple[Task, Candidate]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from dvk.composer.plan_space import AS_IT_IS
 from dvk.harness.checking.health import degenerate
 from dvk.pipelines.eval.request import Over, Unplayed
 from dvk.pipelines.tracebacks import file_of
@@ -211,13 +212,29 @@ def tries(episode: Episode) -> list[list[Turn]]:
 
 def winners(turns: Sequence[Turn]) -> list[Turn]:
     """The fastest right turn, and the fastest of those timed in the other way: on the device alone, or from end to end. Their times
-    cannot be compared."""
-    best: dict[str, tuple[float, Turn]] = {}
+    cannot be compared. Where none is shown to be faster than eager, the model as it is comes first, if it was tried."""
+    best: dict[str, tuple[tuple[bool, bool, float], Turn]] = {}
     for turn in turns:
         timing = turn.verdict.timing if turn.verdict is not None else None
-        if timing is not None and timing.speedup.value > best.get(timing.regime, (-1.0, turn))[0]:
-            best[timing.regime] = timing.speedup.value, turn
-    return [turn for _, turn in sorted(best.values(), key=lambda one: -one[0])]
+        if timing is None:
+            continue
+        rank = _standing(turn)
+        if timing.regime not in best or rank > best[timing.regime][0]:
+            best[timing.regime] = rank, turn
+    return [turn for _, turn in sorted(best.values(), key=lambda one: one[0], reverse=True)]
+
+
+def _standing(turn: Turn) -> tuple[bool, bool, float]:
+    """Sort key of a timed turn: whether it is shown to be faster than eager, whether it is the model as it is if not, its speedup."""
+    speedup = turn.verdict.timing.speedup  # type: ignore[union-attr]
+    faster = speedup.lo > 1
+    return faster, not faster and is_unchanged(turn), speedup.value
+
+
+def is_unchanged(turn: Turn) -> bool:
+    """Whether its candidate is the composer's text of the model as it is."""
+    made = turn.candidate
+    return made is not None and made.proposer == "composer" and made.title == AS_IT_IS
 
 
 def winner(turns: Sequence[Turn], again: str | None = None) -> Turn | None:
@@ -236,6 +253,7 @@ def rows_for(
     groups: Mapping[str, Mapping[str, str]] | None = None,
     facts: Mapping[str, Mapping[str, Any]] | None = None,
     lines: Sequence[Mapping[str, Any]] = (),
+    baselines: Sequence[Over] = (),
 ) -> list[EvalRow]:
     """The rows of all tasks, by name; one without turns for a task that could not be loaded.
 
@@ -244,6 +262,7 @@ def rows_for(
         groups: by task, if known.
         facts: `playing.facts` by task, if known.
         lines: rows of `lines.judge_lines`.
+        baselines: those that were requested.
     """
     groups, facts = groups or {}, facts or {}
     rows = [
@@ -260,15 +279,16 @@ def rows_for(
             episode, again, groups.get(episode.task.name, {}), facts.get(episode.task.name, {})
         )
     rows = [
-        _with_lines(row, again, [one for one in lines if one["task"] == row.task]) for row in rows
+        _with_lines(row, again, [one for one in lines if one["task"] == row.task], baselines)
+        for row in rows
     ]
     return sorted(rows, key=lambda row: (row.task, row.sample))
 
 
 def timed_beside(verdict: Verdict) -> dict[str, EvalMeasurement]:
-    """The baselines that were timed with a winner by the device alone, over eager; none otherwise."""
+    """The baselines that were timed in the same rounds as a winner, over eager."""
     timing = verdict.timing
-    if timing is None or timing.regime != "device":
+    if timing is None:
         return {}
     return {
         name: EvalMeasurement(
@@ -283,19 +303,44 @@ def timed_beside(verdict: Verdict) -> dict[str, EvalMeasurement]:
 
 
 def _with_lines(
-    row: EvalRow, again: Mapping[tuple[str, int], Verdict], lines: Sequence[Mapping[str, Any]]
+    row: EvalRow,
+    again: Mapping[tuple[str, int], Verdict],
+    lines: Sequence[Mapping[str, Any]],
+    baselines: Sequence[Over],
 ) -> EvalRow:
-    """The row with PyTorch's own lines, and the reasons for baselines without a figure."""
+    """The row with PyTorch's own lines, and the reason for each requested baseline without a figure."""
     second = again.get((row.task, row.sample))
     found = timed_beside(second) if second is not None else {}
     why: dict[str, str] = dict(second.baselines_left_out) if second is not None else {}
     for one in lines:
         verdict = Verdict.model_validate(one["verdict"]) if one.get("verdict") else None
         found[one["line"]] = EvalMeasurement.of(verdict)
-        error = one.get("error") or (verdict and verdict.error)
+        error = one.get("error") or (verdict and (verdict.error or verdict.untimed_reason))
         if error:
             why.setdefault(one["line"], str(error).strip().partition("\n")[0])
-    return row.model_copy(update={"lines": found, "not_timed": why}) if found or why else row
+    if baselines and second is None and row.error is not None:
+        why = dict.fromkeys(baselines, f"nothing was timed: {row.error}") | why
+    untimed = [n for n in baselines if n not in found or found[n].speedup is None]
+    why = {n: why.get(n, "it was not timed: resume the run") for n in untimed}
+    return row.model_copy(
+        update={"lines": found, "not_timed": why, "again": _over(row.again, found)}
+    )
+
+
+def _over(
+    measured: EvalMeasurement | None, lines: Mapping[str, EvalMeasurement]
+) -> EvalMeasurement | None:
+    """A second time with its ratios to lines that were judged alone, but timed in the same way."""
+    if measured is None or not measured.speedup:
+        return measured
+    more = {
+        name: measured.speedup / line.speedup
+        for name, line in lines.items()
+        if line.speedup and name not in measured.over and same_timing_kind(line, measured)
+    }
+    return measured.model_copy(
+        update={"over": {**more, **measured.over}, "over_lo": {**more, **measured.over_lo}}
+    )
 
 
 def rows_of(
