@@ -33,7 +33,7 @@ OUTPUTS_HELD = 3
 
 
 def bytes_to_judge(task: Task, num_baselines: int = 0) -> int:
-    """Return GPU memory of judging the task, with baselines timed beside it: 0 on a CPU."""
+    """Return GPU memory of judging the task, with baselines: 0 on a CPU."""
     if task.device != "cuda":
         return 0
     held = max(WORKER_BYTES, CONTEXT_BYTES + KEPT_BYTES + bytes_in_calls(task))
