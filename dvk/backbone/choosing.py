@@ -5,7 +5,9 @@
                                     └─ … ── END
 
 A token is drawn from those with which some answer goes on: where there is one alone it is certain. So no answer is unreadable, and
-the probabilities of the listed answers add up to 1. Related: constrained decoding (grammars: arXiv 2305.13971).
+the probabilities of the listed answers add up to 1. A token counts once for each answer that goes on with it: a model that prefers none
+draws each answer alike, and a change of plan is worth what it is worth however many schedules are listed beside it. Without that, its
+share would be a matter of the list, which the model does not see. Related: constrained decoding (grammars: arXiv 2305.13971).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,6 +62,7 @@ class AnswerTrie:
         before: node before each, or `ROOT`.
         paths: the nodes of each answer, in order.
         after: the nodes after each node, in order.
+        leaves: how many answers pass through each node.
     """
 
     def __init__(self, answers: Sequence[Sequence[int]]):
@@ -67,6 +70,7 @@ class AnswerTrie:
         self.before: list[int] = []
         self.paths: list[list[int]] = []
         self.after: dict[int, list[int]] = defaultdict(list)
+        self.leaves: list[int] = []
         known: dict[tuple[int, int], int] = {}
         for answer in answers:
             node, path = ROOT, list[int]()
@@ -76,14 +80,18 @@ class AnswerTrie:
                     self.tokens.append(token)
                     self.before.append(node)
                     self.after[node].append(place)
+                    self.leaves.append(0)
                 node = place
+                self.leaves[node] += 1
                 path.append(node)
             self.paths.append(path)
 
     def allowed(self, node: int) -> tuple[int, ...]:
-        """The tokens that could be drawn in a node's place; none if it is certain."""
+        """The tokens that could be drawn in a node's place, each once for each answer that goes on with it; none if it is certain."""
         siblings = self.after[self.before[node]]
-        return tuple(self.tokens[n] for n in siblings) if len(siblings) > 1 else ()
+        if len(siblings) == 1:
+            return ()
+        return tuple(self.tokens[n] for n in siblings for _ in range(self.leaves[n]))
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,7 @@ class AnswerBatch:
         mask: bool [R, 1, T, T]; which tokens a token attends to.
         before: int64 [R, N]; column of the token before each node.
         labels: int64 [R, N]; each node's token.
+        leaves: float32 [R, N]; the logarithm of the number of answers that pass through each node.
         siblings: int64 [R, N]; equal for nodes between which a token is drawn; N for padding.
         real: bool [R, N].
         paths: float32 [R, K, N]; 1 for the nodes of an answer.
@@ -105,6 +114,7 @@ class AnswerBatch:
     mask: Tensor
     before: Tensor
     labels: Tensor
+    leaves: Tensor
     siblings: Tensor
     real: Tensor
     paths: Tensor
@@ -120,6 +130,7 @@ def lay_out(rows: Sequence[AnswerList], device: torch.device | str) -> AnswerBat
     before, labels = (np.zeros((len(rows), nodes), np.int64) for _ in range(2))
     siblings, real = np.full((len(rows), nodes), nodes), np.zeros((len(rows), nodes), bool)
     paths = np.zeros((len(rows), most, nodes), np.float32)
+    leaves = np.zeros((len(rows), nodes), np.float32)
     for r, row in enumerate(rows):
         trie, asked = row.trie, len(row.question)
         count = len(trie.tokens)
@@ -133,23 +144,15 @@ def lay_out(rows: Sequence[AnswerList], device: torch.device | str) -> AnswerBat
         siblings[r, :count] = np.asarray(trie.before) + 1
         before[r, :count] = np.asarray(trie.before) + asked
         labels[r, :count], real[r, :count] = trie.tokens, True
+        leaves[r, :count] = np.log(trie.leaves)
         for k, path in enumerate(trie.paths):
             paths[r, k, path] = 1.0
-    made = (ids, positions, mask[:, None], before, labels, siblings, real, paths)
+    made = (ids, positions, mask[:, None], before, labels, leaves, siblings, real, paths)
     return AnswerBatch(*(torch.from_numpy(one).to(device) for one in made))
 
 
-class NodeScores(NamedTuple):
-    """Log-probabilities of nodes, float32 [R, N], 0 for padding; with gradients if they are enabled."""
-
-    allowed: Tensor
-    """Among the tokens that the list allows in its place."""
-    every: Tensor
-    """Among all tokens."""
-
-
-def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> NodeScores:
-    """Score the nodes of a batch in one pass.
+def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> Tensor:
+    """Log-probability of each node among the tokens that the list allows in its place, in one pass; float32 [R, N], 0 for padding.
 
     Args:
         model: a causal LM of transformers, perhaps wrapped by peft.
@@ -167,17 +170,16 @@ def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> NodeScor
     head = plain.get_output_embeddings()
     with torch.autocast(hidden.device.type, enabled=False):  # bf16 logits round by up to 2^-8
         logits = head(hidden[rows[real], batch.before[real]].to(head.weight.dtype)).float()
-    logits = logits / temperature
-    own = logits.gather(-1, batch.labels[real][:, None]).squeeze(-1)
+    own = logits.gather(-1, batch.labels[real][:, None]).squeeze(-1) / temperature
+    own = own + batch.leaves[real]
     zeros = torch.zeros(real.shape, device=hidden.device)
-    every = zeros.masked_scatter(real, own - logits.logsumexp(-1))
     flat = zeros.masked_scatter(real, own)
     groups = zeros.new_full((len(real), real.shape[1] + 1), -math.inf)
     peak = groups.scatter_reduce(1, batch.siblings, flat.detach(), "amax")
     peak = peak.gather(1, batch.siblings)
     total = torch.zeros_like(groups).scatter_add(1, batch.siblings, (flat - peak).exp())
     among = flat - peak - total.gather(1, batch.siblings).log()
-    return NodeScores(among.masked_fill(~real, 0.0), every)
+    return among.masked_fill(~real, 0.0)
 
 
 def _mask_for(model: Any, mask: Tensor) -> Tensor:
@@ -225,7 +227,7 @@ def draw(
     device = next(model.parameters()).device
     for group in batches(distinct, budget):
         batch = lay_out([distinct[i] for i in group], device)
-        found = scores(model, batch, temperature or 1.0).allowed.cpu().numpy()
+        found = scores(model, batch, temperature or 1.0).cpu().numpy()
         known.update({id(distinct[i]): logs for i, logs in zip(group, found, strict=True)})
     longest = max(len(path) for row in rows for path in row.trie.paths)
     numbers = uniforms(keys, longest)

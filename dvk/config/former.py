@@ -33,10 +33,8 @@ CONSTANTS = {
     "train.validation_tasks": "pipelines.train.task_sampler:VALIDATION_TASKS",
     "remote.retries": "interop.kernelgym.client:RETRIES",
     "serve.kept": "pipelines.serve.desk:KEPT",
-    "choose.sharpness": "pipelines.sft.choose:SHARPNESS",
-    "choose.written": "pipelines.sft.choose:WRITTEN",
-    "choose.entropy": "pipelines.sft.choose:ENTROPY",
-    "choose.answers": "pipelines.sft.choose:ANSWERS",
+    "choose.entropy": "pipelines.sft.choice_course:ENTROPY",
+    "choose.answers": "pipelines.sft.choice_course:ANSWERS",
 }
 """Settings that became constants: where the constant is, inside dvk."""
 
@@ -49,6 +47,9 @@ FIXED = {
     "credit.void": "turns without reward after a turn with reward are always left out",
     "collect.interpret": "Triton programs are executed on a GPU only",
     "fit.compile": "the decoder is compiled if that pays",
+    "choose.sharpness": "the fit raises the expected log-speedup",
+    "choose.written": "words are learned where a list of plans leaves a choice",
+    "choose.validation": "choose.folds says how the number of passes is chosen",
     "served.port": "a local server has a free port",
     "served.context": "a local server has the model's length; served.arguments can hold --max-model-len",
     "served.memory_share": "served.arguments can hold --gpu-memory-utilization",

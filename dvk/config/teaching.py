@@ -80,24 +80,22 @@ class ChooseConfig(Section):
     """`dvk sft choose`: learning from every measured plan of a table."""
 
     start_epochs: float = Field(
-        2.0,
-        ge=0,
-        description="Passes that teach the words: the composer's own plan and the best ones.",
+        4.0, ge=0, description="Passes that teach the composer's own plan, and all others alike."
     )
     fit_epochs: float = Field(
-        20.0, ge=0, description="Passes of the fit weighted by measured speed."
+        10.0, ge=0, description="Most passes of the fit weighted by measured speed."
     )
     reward_epochs: float = Field(
-        10.0, ge=0, description="Passes that raise the expected log-speedup."
+        10.0, ge=0, description="Most passes that raise the expected log-speedup."
     )
-    rate: float = Field(3e-4, gt=0, description="Peak learning rate of the first two stages.")
+    rate: float = Field(2e-4, gt=0, description="Peak learning rate of the first two stages.")
     reward_rate: float = Field(1e-4, gt=0, description="Peak learning rate of the last stage.")
-    batch_tokens: int = Field(16384, ge=64, description="Tokens of a step, padding included.")
-    validation: float = Field(
-        0.1,
+    batch_tokens: int = Field(4096, ge=64, description="Tokens of a step, padding included.")
+    folds: int = Field(
+        5,
         ge=0,
-        lt=0.5,
-        description="Share of the training tasks that chooses the pass whose weights are kept.",
+        description="Parts of the training tasks for the cross-validation that chooses how many passes the last two stages make; "
+        "below 2 they make all.",
     )
 
 

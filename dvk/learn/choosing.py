@@ -1,12 +1,13 @@
 """Learning to choose among known answers: every measured plan of a task at once, instead of samples of them.
 
 A model's probability of an answer is the one it is drawn with where it is played (`dvk.backbone.choosing`): token by token, of those that
-the list allows. Three losses:
+the list allows. Two losses:
 
-    started     likelihood of the composer's own plan and the best ones, and of their words
-    weighted    cross-entropy with targets proportional to speedup^(1/β) (advantage-weighted fit, arXiv 1910.00177), over the known answers,
-                plus the likelihood of their words
+    started     likelihood of the composer's own plan, and of all answers alike: nothing that was measured
     expected    minus the expected log-speedup: REINFORCE with every sample drawn, so without sampling noise
+
+No cross-entropy to the fastest answers: the fastest of a dozen schedules is so by the clock's noise and by what no question says, and
+a model that imitates them is sure of schedules that lose elsewhere. The expected log-speedup weighs a choice by all it leads to.
 """
 
 from __future__ import annotations
@@ -65,41 +66,18 @@ def lay_out(rows: Sequence[ChoiceRow], device: torch.device | str) -> ChoiceBatc
     return ChoiceBatch(answers, torch.tensor(gains, device=device))
 
 
-def likelihoods(model: Any, batch: ChoiceBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability of each answer among those of its row, [R, K], minus infinity for padding; and its words' mean, among all words."""
-    found = choosing.scores(model, batch.answers)
-    logs = choosing.of_answers(found.allowed, batch.answers)
-    words = choosing.of_answers(found.every, batch.answers)
-    lengths = batch.answers.paths.sum(-1)
-    return logs, words.masked_fill(lengths == 0, 0.0) / lengths.clamp(min=1)
+def likelihoods(model: Any, batch: ChoiceBatch) -> torch.Tensor:
+    """Log-probability of each answer among those of its row, [R, K]; minus infinity for padding."""
+    return choosing.of_answers(choosing.scores(model, batch.answers), batch.answers)
 
 
-def targets(gains: torch.Tensor, sharpness: float) -> torch.Tensor:
-    """Shares of the known answers, [R, K]: proportional to exp(gain / sharpness)."""
-    return (gains / sharpness).softmax(-1)
-
-
-def started(model: Any, batch: ChoiceBatch, sharpness: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss of answering with plans at all: half the first answer of each row, the composer's own, half those that `targets` weighs."""
-    logs, words = likelihoods(model, batch)
-    share = 0.5 * targets(batch.gains, sharpness)
+def started(model: Any, batch: ChoiceBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loss of knowing nothing of speeds: half for the first answer of each row, the composer's own, half for all of them alike."""
+    logs = likelihoods(model, batch)
+    real = (batch.gains > -math.inf).float()
+    share = 0.5 * real / real.sum(-1, keepdim=True)
     share[:, 0] += 0.5
-    return _imitated(logs, share) + _imitated(words, share), _expected(logs, batch.gains).detach()
-
-
-def weighted(
-    model: Any, batch: ChoiceBatch, sharpness: float, written: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weighted fit's loss, and the expected log-speedup of the batch.
-
-    Args:
-        sharpness: β, in log-speed: answers that are this much slower than the best count for 1/e.
-        written: weight of the likelihood of the answers' words, a mean over their tokens.
-    """
-    logs, words = likelihoods(model, batch)
-    share = targets(batch.gains, sharpness)
-    loss = _imitated(logs, share) + written * _imitated(words, share)
-    return loss, _expected(logs, batch.gains).detach()
+    return _imitated(logs, share), _expected(logs, batch.gains).detach()
 
 
 def expected(model: Any, batch: ChoiceBatch, entropy: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -108,7 +86,7 @@ def expected(model: Any, batch: ChoiceBatch, entropy: float) -> tuple[torch.Tens
     Args:
         entropy: weight of the entropy in nats.
     """
-    logs, _ = likelihoods(model, batch)
+    logs = likelihoods(model, batch)
     value = _expected(logs, batch.gains)
     return -value - entropy * _imitated(logs, logs.exp()), value.detach()
 
@@ -125,7 +103,7 @@ def _expected(logs: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def best(model: Any, batch: ChoiceBatch) -> list[int]:
     """Number of each row's likeliest answer."""
-    logs, _ = likelihoods(model, batch)
+    logs = likelihoods(model, batch)
     return [int(k) for k in logs.argmax(-1)]
 
 

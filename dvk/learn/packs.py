@@ -96,8 +96,8 @@ class Packs:
     old: torch.Tensor
     """float32; the sampler's log-probability for targets if known, else NaN."""
     allowed: torch.Tensor | None = None
-    """int64, shape (targets, most): the ids that each target was drawn from, in row-major order, -1 after the last; all -1: from all.
-    None if that is so of every target."""
+    """int64, shape (targets, most): the ids that each target was drawn from, each as often as it counts, in row-major order, -1 after the
+    last; all -1: from all. None if that is so of every target."""
 
     def to(self, device: str | torch.device) -> Packs:
         """The same on another device."""

@@ -33,7 +33,7 @@ class TrainingRow:
         targets: for each token, whether it is learned, shape (length,); the first never is.
         advantage: weight and sign of every target; 1 in SFT.
         logprobs: the sampler's log-probability of each target, shape (number of targets,); empty in SFT.
-        allowed: for each target the ids that it was drawn from, shape (number of targets, any); empty: all ids.
+        allowed: for each target the ids that it was drawn from, each as often as it counts, shape (number of targets, any); empty: all ids.
         role: the agent; metrics are split by it.
         key: the row's identity, e.g. (task id, scheme, rollout, turn).
     """

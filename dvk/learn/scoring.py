@@ -135,7 +135,7 @@ def _score(
             -1, allowed.clamp(min=0), (allowed >= 0).to(logits.dtype)
         )
         from_all = allowed[:, :1] < 0
-        logits = logits.masked_fill(~((counts > 0) | from_all), FORBIDDEN)
+        logits = logits + torch.where(from_all, 0.0, counts.log().clamp(min=FORBIDDEN))
     logs = logits.log_softmax(-1)
     with torch.no_grad():
         entropy = -(logs.exp() * logs).sum(-1)

@@ -31,8 +31,8 @@ class Tokens(Record):
     )
     allowed: tuple[tuple[int, ...], ...] = Field(
         (),
-        description="For each completion token the ids that it was drawn from, where the answer is one of a list; empty: all, or it "
-        "was given.",
+        description="For each completion token the ids that it was drawn from, each once for each listed answer that goes on with "
+        "it, where the answer is one of a list; empty: all, or it was given.",
     )
 
     @model_validator(mode="after")

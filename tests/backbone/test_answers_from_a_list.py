@@ -35,16 +35,31 @@ def answer_list(backbone: HfBackbone) -> AnswerList:
 
 
 def by_hand(backbone: HfBackbone, text: str, temperature: float = 1.0) -> float:
-    """Probability of an answer from whole passes over its beginnings, each restricted to what the list allows next."""
+    """Probability of an answer from whole passes over its beginnings, each restricted to what the list allows next, each token counting
+    once for each answer that goes on with it."""
     answers = [backbone.encode_answer(one) for one in TEXTS]
     own, result = backbone.encode_answer(text), 0.0
     for place in range(len(own)):
-        allowed = sorted({one[place] for one in answers if one[:place] == own[:place]})
+        counts = Counter(one[place] for one in answers if one[:place] == own[:place])
+        allowed = sorted(counts)
         prompt = torch.tensor([[*backbone.encode(ASKED), *own[:place]]])
         with torch.no_grad():
             logits = backbone.model(input_ids=prompt).logits[0, -1, allowed] / temperature
+        logits += torch.tensor([counts[token] for token in allowed]).log()
         result += float(logits.log_softmax(-1)[allowed.index(own[place])])
     return result
+
+
+def test_a_model_without_preferences_draws_each_answer_alike(backbone: HfBackbone) -> None:
+    """However the answers' beginnings are shared: a list with many schedules says nothing about what they are worth."""
+    batch = choosing.lay_out([answer_list(backbone)], "cpu")
+    norm = backbone.model.model.norm.weight
+    usual = norm.detach().clone()
+    with torch.no_grad():
+        norm.zero_()
+        (logs,) = choosing.of_answers(choosing.scores(backbone.model, batch), batch).exp()
+        norm.copy_(usual)
+    assert logs.tolist() == pytest.approx([1 / len(TEXTS)] * len(TEXTS), abs=1e-5)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -53,7 +68,7 @@ def test_an_answer_is_as_probable_as_the_allowed_tokens_make_it(
 ) -> None:
     batch = choosing.lay_out([answer_list(backbone)], "cpu")
     with torch.no_grad():
-        found = choosing.scores(backbone.model, batch, temperature).allowed
+        found = choosing.scores(backbone.model, batch, temperature)
     (logs,) = choosing.of_answers(found, batch)
     assert float(logs.exp().sum()) == pytest.approx(1.0, abs=1e-5)
     for log, text in zip(logs.tolist(), TEXTS, strict=True):

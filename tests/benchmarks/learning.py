@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from dvk.pipelines.sft.choice_course import CHOICES, STAGES
 from dvk.pipelines.sft.choice_figures import DRAWS, LEVEL
-from dvk.pipelines.sft.choose import CHOICES, STAGES
 from dvk.records.measured import MeasuredPlan, MeasuredTask, read_table, write_table
 
 TABLE = "table.jsonl.gz"

@@ -28,8 +28,9 @@ from dvk.backbone.choosing import AnswerList
 from dvk.backbone.hf import HfBackbone
 from dvk.cli import recipes
 from dvk.config import Config, changed
+from dvk.pipelines.sft.choice_course import known_plans
 from dvk.pipelines.sft.choice_figures import Chosen, figures
-from dvk.pipelines.sft.choose import ChooseRequest, choose, known_plans
+from dvk.pipelines.sft.choose import ChooseRequest, choose
 from dvk.pipelines.train import TrainRequest, table_tasks, train
 from dvk.records.measured import MeasuredTask, read_table, write_table
 
@@ -57,7 +58,7 @@ def worth(model: HfBackbone, rows: Sequence[MeasuredTask]) -> dict[str, Any]:
         asked.append(AnswerList(model.encode(ask(row.question)), answers))
     for group in choosing.batches(asked, TOKENS):
         batch = choosing.lay_out([asked[i] for i in group], model.model.device)
-        found = choosing.of_answers(choosing.scores(model.model, batch).allowed, batch)
+        found = choosing.of_answers(choosing.scores(model.model, batch), batch)
         for i, logs in zip(group, found.tolist(), strict=True):
             plans = {plan.text: plan for plan in known_plans(rows[i])}
             texts = rows[i].answers

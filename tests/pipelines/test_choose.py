@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,17 +14,10 @@ from safetensors.torch import load_file
 
 from dvk.config import Config, changed
 from dvk.errors import UsageError
+from dvk.pipelines.sft.choice_course import CHOICES, Course, best_pass, known_plans
 from dvk.pipelines.sft.choice_figures import Chosen, figures
-from dvk.pipelines.sft.choose import (
-    CHOICES,
-    ChooseRequest,
-    _Course,
-    choose,
-    known_plans,
-    of_tables,
-    table_lines,
-)
-from dvk.records.measured import read_table, write_table
+from dvk.pipelines.sft.choose import ChooseRequest, choose, of_tables, table_lines
+from dvk.records.measured import MeasuredTask, read_table, write_table
 from tests.pipelines.made_up_tables import TEXTS, task
 
 CONFIG = changed(
@@ -35,7 +29,7 @@ CONFIG = changed(
         "choose.reward_rate": 3e-3,
         "choose.start_epochs": 3,
         "choose.fit_epochs": 30,
-        "choose.validation": 0.0,
+        "choose.folds": 0,
         "choose.reward_epochs": 4,
         "choose.batch_tokens": 512,
     },
@@ -76,22 +70,43 @@ def test_a_model_learns_to_choose_the_plans_that_pay(
     assert again["fit"]["heldout"] == told["fit"]["heldout"], "finished stages are not repeated"
 
 
-def test_a_stage_that_only_loses_on_the_checked_tasks_changes_nothing(
-    tables: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("gained", [(0.0, 0.2, 0.1), (0.2, 0.1, 0.0)])
+def test_cross_validation_chooses_the_number_of_passes(
+    tables: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gained: tuple[float, ...],
 ) -> None:
-    scores = iter([0.0, 0.2, 0.2, 0.1])  # before and after the pass of fit, then of reward
-    monkeypatch.setattr(_Course, "_score", lambda self, stage: next(scores))
-    monkeypatch.setattr(_Course, "unaided", lambda self, tasks: [])
+    """Before and after each pass of the fit for two folds; the stage after it has no pass."""
+    asked: list[frozenset[str]] = []
+
+    def scored(self: Course, tasks: Sequence[MeasuredTask]) -> list[float]:
+        asked.append(frozenset(task.task.name for task in tasks))
+        return [gained[(len(asked) - 1) % 3]] * len(tasks)
+
+    monkeypatch.setattr(Course, "_gained", scored)
     request = ChooseRequest(tables=tables[:1], start="nano-from-zero", out=tmp_path / "run")
-    passes = {"choose.start_epochs": 0, "choose.fit_epochs": 1, "choose.reward_epochs": 1}
-    told = choose(request, changed(CONFIG, passes))
-    assert (told["fit"]["kept_after_epochs"], told["reward"]["kept_after_epochs"]) == (1.0, 0.0)
+    passes = {"choose.start_epochs": 0, "choose.fit_epochs": 2, "choose.reward_epochs": 0}
+    told = choose(request, changed(CONFIG, {**passes, "choose.folds": 2}))
+    best = max(range(3), key=lambda n: gained[n])
+    assert (told["fit"]["passes"], told["reward"]["passes"]) == (best, 0)
+    assert asked[:3] == asked[:1] * 3 and asked[3:] == asked[3:4] * 3
+    assert len(asked) == 6 and not asked[0] & asked[3] and len(asked[0] | asked[3]) == 12
     start, fit, reward = (
         load_file(tmp_path / "run" / "checkpoints" / stage / "model.safetensors")
         for stage in ("start", "fit", "reward")
     )
     assert all(torch.equal(fit[name], reward[name]) for name in fit)
-    assert any(not torch.equal(start[name], fit[name]) for name in fit)
+    assert best == 0 or any(not torch.equal(start[name], fit[name]) for name in fit)
+    assert best > 0 or all(torch.equal(start[name], fit[name]) for name in fit)
+    trained = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    folds = [row["fold"] for row in trained if "fold" in row]
+    assert folds == [0, 0, 1, 1, *[None] * best]
+
+
+def test_a_gain_within_its_standard_error_is_chance() -> None:
+    assert best_pass([[0.0, 0.0, 0.0, 0.0], [0.5, -0.4, 0.4, -0.4], [0.0, -0.1, 0.0, 0.0]]) == 0
+    assert best_pass([[0.0, 0.0, 0.0, 0.0], [0.5, -0.1, 0.4, 0.0], [0.5, 0.1, 0.4, 0.0]]) == 2
 
 
 def test_held_out_tasks_are_never_learned(tables: tuple[Path, Path], tmp_path: Path) -> None:
