@@ -5,7 +5,7 @@
                                     └─ … ── END
 
 A token is drawn from those with which some answer goes on: where there is one alone it is certain. So no answer is unreadable, and
-the probabilities of the listed answers add up to 1. A token counts once for each answer that goes on with it: a model that prefers none
+the probabilities of the listed answers add up to 1. A token counts once for each answer that contains it: a model that prefers none
 draws each answer alike, and a change of plan is worth what it is worth however many schedules are listed beside it. Without that, its
 share would be a matter of the list, which the model does not see. Related: constrained decoding (grammars: arXiv 2305.13971).
 """
@@ -87,7 +87,7 @@ class AnswerTrie:
             self.paths.append(path)
 
     def allowed(self, node: int) -> tuple[int, ...]:
-        """The tokens that could be drawn in a node's place, each once for each answer that goes on with it; none if it is certain."""
+        """The tokens that could be drawn in a node's place, each once for each answer that contains it; none if it is certain."""
         siblings = self.after[self.before[node]]
         if len(siblings) == 1:
             return ()

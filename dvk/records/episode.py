@@ -31,7 +31,7 @@ class Tokens(Record):
     )
     allowed: tuple[tuple[int, ...], ...] = Field(
         (),
-        description="For each completion token the ids that it was drawn from, each once for each listed answer that goes on with "
+        description="For each completion token the ids that it was drawn from, each once for each listed answer that continues with "
         "it, where the answer is one of a list; empty: all, or it was given.",
     )
 

@@ -36,7 +36,7 @@ def answer_list(backbone: HfBackbone) -> AnswerList:
 
 def by_hand(backbone: HfBackbone, text: str, temperature: float = 1.0) -> float:
     """Probability of an answer from whole passes over its beginnings, each restricted to what the list allows next, each token counting
-    once for each answer that goes on with it."""
+    once for each answer that continues with it."""
     answers = [backbone.encode_answer(one) for one in TEXTS]
     own, result = backbone.encode_answer(text), 0.0
     for place in range(len(own)):
