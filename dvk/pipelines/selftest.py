@@ -53,6 +53,7 @@ CLASSES = {
     "F": "letting the library do it",
     "G": "tampering with the judge",
     "N": "our own attacks",
+    "Q": "quantised formats",
 }
 
 REACHED = "redteam: on target"

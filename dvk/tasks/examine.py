@@ -239,6 +239,7 @@ def _check_equal(first: Named, second: Named, name: str) -> None:
             continue
         if not (a.is_floating_point() or a.is_complex()):
             raise TaskError(message, hint)
+        a, b = (t.float() if t.dtype.itemsize == 1 else t for t in (a, b))
         # Atomic additions on a GPU may reorder sums; that is rounding, not another result.
         scale = (
             float(b[b.isfinite()].double().square().mean().sqrt()) if b.is_floating_point() else 1.0

@@ -188,6 +188,7 @@ def _degenerate(tensor: Any) -> Iterator[str]:
     import torch
 
     name = str(tensor.dtype).removeprefix("torch.")
+    tensor = _wider(tensor)
     values = tensor.flatten()
     values = values[values.isfinite()].double()
     if (
@@ -227,12 +228,18 @@ def _distance(a: Any, b: Any) -> float:
     )
 
 
+def _wider(tensor: Any) -> Any:
+    """Return float32 for floats of eight bits, which most operators refuse; any other tensor itself."""
+    narrow = tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1
+    return tensor.float() if narrow else tensor
+
+
 def equal(a: Any, b: Any) -> bool:
     """Whether tensors have one shape and equal values, NaN equal to itself."""
     import torch
 
     return bool(
-        torch.equal(a, b)
+        torch.equal(_wider(a), _wider(b))
         or (
             a.shape == b.shape
             and (a.is_floating_point() or a.is_complex())

@@ -1,10 +1,12 @@
 """The precision of a reference: the class that sets the judge's tolerance.
 
     exact  no output is floating
-    half   some operator rounds to 16 bits or fewer (autocast included)
+    half   some operator rounds to 16 bits (autocast included)
     tf32   on CUDA, a float32 convolution or matrix product that torch's flags let run in TF32
     fp32   some operator rounds to float32
     fp64   everything floating is float64
+
+Floats of eight bits are codes, like int8: rounding to them is a step of the function and does not make its arithmetic coarser.
 
 Observed while the reference runs, so only operators that execute count. Operators inside the user's kernels are not seen, but their outputs
 are.
@@ -57,17 +59,21 @@ class PrecisionMode(TorchDispatchMode):
 
 def classify(watch: PrecisionMode, outputs: list[torch.Tensor]) -> Precision:
     """Return the class of a reference that ran under `watch` and returned `outputs`."""
-    if not any(t.dtype.is_floating_point or t.dtype.is_complex for t in outputs):
+    floating = {t.dtype for t in outputs if _computes(t.dtype)}
+    if not floating:
         return "exact"
-    dtypes = watch.dtypes | {
-        t.dtype for t in outputs if t.dtype.is_floating_point or t.dtype.is_complex
-    }
+    dtypes = {dtype for dtype in watch.dtypes if _computes(dtype)} | floating
     if any(_bits(dtype) <= 16 for dtype in dtypes):
         return "half"
     matmul, convolution = _tf32_flags()
     if (watch.products and matmul) or (watch.convolutions and convolution):
         return "tf32"
     return "fp32" if any(_bits(dtype) <= 32 for dtype in dtypes) else "fp64"
+
+
+def _computes(dtype: torch.dtype) -> bool:
+    """Whether it is a floating type of more than eight bits."""
+    return dtype.is_complex or (dtype.is_floating_point and dtype.itemsize > 1)
 
 
 def _bits(dtype: torch.dtype) -> int:

@@ -37,8 +37,10 @@ QUICK = {
     "evil/D07_patch_harness",
     "evil/F01_operator",
     "evil/G03_forge_verdict",
+    "evil/Q05_zero_is_8",
     "honest/F01_own_softmax",
     "honest/G15_generated_source",
+    "honest/Q05_zero_outside",
 }
 SLOWER = {
     "evil/D06_patch_time",
@@ -69,8 +71,9 @@ def test_every_row_of_the_survey_has_a_file_or_a_reason() -> None:
     assert len(SURVEY) == 91
     assert not [row for row in SURVEY if row not in there | set(ABSENT)]
     assert not [row for row in ABSENT if row not in SURVEY or len(ABSENT[row]) < 30]
-    assert not [row for row in there if row not in SURVEY and not row.startswith("N")]
+    assert not [row for row in there if row not in SURVEY and not row.startswith(("N", "Q"))]
     assert len({row for row in there if row.startswith("N")}) >= 10
+    assert len({row for row in there if row.startswith("Q")}) >= 10
 
 
 def test_every_file_says_what_it_is() -> None:

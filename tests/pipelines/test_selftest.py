@@ -104,11 +104,12 @@ def test_reading_a_case(tmp_path: Path) -> None:
 def test_choosing() -> None:
     assert {one.id for one in selftest.cases("d06, G16")} == {"D06", "G16"}
     assert {one.id[0] for one in selftest.cases("N")} == {"N"}
+    assert {one.id[0] for one in selftest.cases("Q")} == {"Q"}
     assert [one.name for one in selftest.cases("evil/G16_prompt_injection")] == [
         "evil/G16_prompt_injection"
     ]
-    with pytest.raises(UsageError, match="no attack is called `q`"):
-        selftest.cases("A,q")
+    with pytest.raises(UsageError, match="no attack is called `x`"):
+        selftest.cases("A,x")
 
 
 def test_what_is_left_behind_is_found_and_removed() -> None:

@@ -13,10 +13,14 @@ from dvk.harness.checking.case import Case, Comparison
 from dvk.harness.checking.compare import same_bits
 from dvk.harness.checking.envelope import Envelopes
 from dvk.harness.checking.input_families import TIES
+from dvk.harness.checking.narrow_floats import are_codes, narrow
 from dvk.harness.checking.reference_runs import Answer, InputDraw
 from dvk.harness.checking.sensitivity import MOST_RUNS, Sensitivity, excused, on_edges
 from dvk.harness.checking.tolerance import NONE, UNKNOWN, Class, Errors
 from dvk.harness.transport.calls import Buffers
+
+Disturbed = Callable[[InputDraw, int, bool, bool, bool], Answer | None]
+"""`Reference.with_noise`."""
 
 
 def outputs_agree(
@@ -25,7 +29,7 @@ def outputs_agree(
     spec_text: str,
     precision: Class,
     sensitive: Callable[[Case], list[Sensitivity]],
-    disturbed: Callable[[InputDraw, int, bool], Answer | None],
+    disturbed: Disturbed,
     envelopes: Envelopes,
     exact_strides: bool = False,
 ) -> Comparison:
@@ -40,7 +44,7 @@ def outputs_agree(
         if any correct program may be off there.
         envelopes: how the case's outputs move under the reference's own variations.
         exact_strides: see `compare.structure`.
-        disturbed: returns the reference's answer under noise, by draw, seed and whether it is strong.
+        disturbed: returns the reference's answer under noise: `Reference.with_noise`.
     """
     tolerance = case.tolerance
     difference = compare.structure(
@@ -98,7 +102,7 @@ class _Excuse:
         self,
         leaf: torch.Tensor,
         sensitive: Callable[[Case], list[Sensitivity]],
-        disturbed: Callable[[InputDraw, int, bool], Answer | None],
+        disturbed: Disturbed,
     ) -> tuple[Errors | None, str]:
         """Return the errors if rounding noise or an algorithm with fewer multiplications explains them, and the verdict's note."""
         case, want, precision = self.case, self.case.expected[self.number], self.precision
@@ -112,12 +116,11 @@ class _Excuse:
         return left, ""
 
 
-def _strongly(
-    case: Case, number: int, disturbed: Callable[[InputDraw, int, bool], Answer | None]
-) -> Iterator[torch.Tensor]:
+def _strongly(case: Case, number: int, disturbed: Disturbed) -> Iterator[torch.Tensor]:
     """Yield an output under strong noise, one run per item."""
+    codes = are_codes(case.expected[number].same)
     for run in range(MOST_RUNS):
-        answer = disturbed(case.draw, 20_000 + run, True)
+        answer = disturbed(case.draw, 20_000 + run, True, True, codes and run % 2 == 0)
         if answer is not None and answer.spec_text == case.spec_text:
             yield answer.leaves[number]
 
@@ -155,7 +158,8 @@ def buffers_agree(
             continue
         if same_bits(mine, want):
             continue
-        if mine.shape != want.shape or mine.dtype != want.dtype or not want.is_floating_point():
+        exact = narrow(want) or not want.is_floating_point()
+        if mine.shape != want.shape or mine.dtype != want.dtype or exact:
             return Comparison(
                 f"the buffer `{name}` differs after the call ({case.text})", UNKNOWN, ceiling.worst
             )

@@ -20,14 +20,19 @@ import torch
 from dvk.harness.checking import compare
 from dvk.harness.checking.case import num_bytes
 from dvk.harness.checking.compare import ExpectedLeaf
+from dvk.harness.checking.narrow_floats import narrow, steps
 from dvk.harness.checking.other_algorithms import plain
 from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
 from dvk.harness.checking.sensitivity import FEW
-from dvk.harness.checking.tolerance import UNKNOWN, Class, Errors, Sums
+from dvk.harness.checking.tolerance import FEW_ELEMENTS, UNKNOWN, Class, Errors, Sums
 from dvk.harness.transport.memory_budget import TRUTH_BYTES
 from dvk.tasks.trees import named_tensors
 
 NOISE_SEED = 20_000
+ONCE = 2.0
+"""Typical error over that of one rounding, which a program has that rounds its result once and one operand of a product: 1.4. Sums in the
+output's 16 bits have 2 from eight partial sums on."""
+MOSTLY = 0.9
 
 
 class Calibration:
@@ -37,10 +42,13 @@ class Calibration:
         reference: runs variations of a call.
         precision: the task's class.
         device: `cpu` or `cuda`.
+        quantised: whether operands or outputs are codes; then the typical element is held to the accumulation that it declares.
     """
 
-    def __init__(self, reference: Reference, precision: Class, device: str):
-        self.reference, self.precision = reference, precision
+    def __init__(
+        self, reference: Reference, precision: Class, device: str, quantised: bool = False
+    ):
+        self.reference, self.precision, self._quantised = reference, precision, quantised
         self._room = TRUTH_BYTES[device] - num_bytes(
             [*reference.model.parameters(), *reference.model.buffers()]
         )
@@ -87,9 +95,8 @@ class Calibration:
                 want.own = Errors(noise.typical / 2, noise.worst)
             if (low := _leaf(coarse, i, want)) is not None:
                 want.lower = _errors(low, want.same if want.truth is None else want.truth, want)
-            want.admitted = self.precision.tolerance(
-                want.own, want.lower, _sums(draw, want, equal_terms)
-            )
+            want.once = self._quantised and _rounded_once(want)
+            want.admitted = self._tolerance(want, _sums(draw, want, equal_terms))
             if like is not None:
                 want.admitted = want.admitted.at_least(like[i].admitted)
             want.wide = want.admitted.typical < 1e-7
@@ -105,14 +112,19 @@ class Calibration:
         for want, known in zip(expected, like, strict=True):
             if want.scale is not None:
                 own = known.own if known.own.typical == known.own.typical else known.admitted
-                admitted = self.precision.tolerance(
-                    known.own, known.lower, _sums(draw, want, False)
-                )
+                want.once = known.once
+                admitted = self._tolerance(known, _sums(draw, want, False))
                 want.admitted = Errors(
                     admitted.typical + 1.5 * own.typical, admitted.worst + 2 * own.worst
                 )
                 want.own, want.lower, want.wide = known.own, known.lower, known.wide
         return expected
+
+    def _tolerance(self, want: ExpectedLeaf, sums: Sums) -> Errors:
+        admitted = self.precision.tolerance(want.own, want.lower, sums)
+        if not want.once or sums.elements < FEW_ELEMENTS:
+            return admitted
+        return Errors(min(admitted.typical, ONCE * want.own.typical), admitted.worst)
 
     def agreed(
         self, draw: InputDraw, answer: Answer, like: list[ExpectedLeaf], only_nan: bool
@@ -131,7 +143,8 @@ class Calibration:
                 leaf = _leaf(other, number, want) if isinstance(want.same, torch.Tensor) else None
                 if leaf is None or _any_index(want):
                     continue
-                off = leaf != want.same if want.scale is None else self._disagree(want, leaf)
+                exact = want.scale is None
+                off = steps(leaf) != steps(want.same) if exact else self._disagree(want, leaf)
                 want.open = off if want.open is None else want.open | off
         for want in expected:
             if not isinstance(want.same, torch.Tensor):
@@ -226,10 +239,18 @@ class Calibration:
         return Errors((squares / count) ** 0.5, worst)
 
 
+def _rounded_once(want: ExpectedLeaf) -> bool:
+    """Whether nearly every element is the truth in the output's 16 bits."""
+    if want.truth is None or want.same.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    equal = want.truth.to(want.same.dtype) == want.same
+    return int(equal.sum()) >= MOSTLY * equal.numel()
+
+
 def _outside(name: str, leaf: Any) -> ExpectedLeaf:
     if not isinstance(leaf, torch.Tensor):
         return ExpectedLeaf(name, leaf)
-    if not (leaf.is_floating_point() or leaf.is_complex()):
+    if narrow(leaf) or not (leaf.is_floating_point() or leaf.is_complex()):
         return ExpectedLeaf(name, leaf)
     scale, rms, finite = compare.scales(leaf)
     return ExpectedLeaf(name, leaf, None, scale, rms, finite=finite)
@@ -248,7 +269,7 @@ def _sums(draw: InputDraw, want: ExpectedLeaf, equal_terms: bool) -> Sums:
 
 def _any_index(want: ExpectedLeaf) -> bool:
     """Whether it holds indices, which may name any of several NaN."""
-    return want.scale is None and want.same.dtype is not torch.bool
+    return want.scale is None and want.same.dtype is not torch.bool and not narrow(want.same)
 
 
 def _errors(got: torch.Tensor, target: torch.Tensor, want: ExpectedLeaf) -> Errors:

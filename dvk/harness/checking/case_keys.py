@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dvk.harness.checking.input_families import FAMILIES, NATIVE, NONFINITE
+from dvk.harness.checking.input_families import FAMILIES, NATIVE, NONFINITE, QUANTISED
 from dvk.harness.checking.weight_sets import INTEGERS
 from dvk.harness.seeds import derived
 from dvk.records import ShapeVariant, Task, TensorSpec
@@ -28,6 +28,7 @@ LARGE_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 """Elements of inputs and outputs of a native call beyond which families, and calls with a float64 truth, are drawn with about half of
 this."""
 OTHER_MODE = "other mode"
+CODES = ("int8", "uint8", "int16", "int32")
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,12 @@ def plan(
     smoke: the native draw, zero_mean, other arguments, up to two other shapes. search: `num_seeds` native draws, every family, two
     other shapes, the other mode. claim: every other shape, twice as many draws of each family, a third weight set. `brief`, for
     ranking many candidates that trust each other: as search, but one native draw. `finite_only` leaves out `NONFINITE`.
+    Tasks whose inputs may be codes have quantised ones first, of which smoke takes one.
     """
-    others = [variant.name for variant in task.shape_variants]
-    few = [variant.name for variant in variants.few(task.shape_variants)]
+    others, few = (
+        [variant.name for variant in chosen]
+        for chosen in (task.shape_variants, variants.few(task.shape_variants))
+    )
     small = reduced(task)
     at = small.name if small is not None else NATIVE
 
@@ -99,16 +103,17 @@ def plan(
 
     native = (NATIVE, NATIVE, 0)
     families = [name for name in FAMILIES if not (finite_only and name in NONFINITE)]
+    start = [native, *[(at, QUANTISED, n) for n in (1, 2) if _may_be_quantised(task)]]
     if tier == "smoke":
         draws = [
-            native,
+            *start[:2],
             family("zero_mean"),
             family("arguments"),
             *[(name, NATIVE, 1) for name in few],
         ]
     else:
         first, second, *rest = families
-        draws = [native, family(first), family(second), *[(name, NATIVE, 1) for name in few[:1]]]
+        draws = [*start, family(first), family(second), *[(name, NATIVE, 1) for name in few[:1]]]
         draws += [family(name) for name in rest]
         draws += [
             (name, NATIVE, 1)
@@ -132,6 +137,14 @@ def plan(
         )
         for number, (v, f, w) in enumerate(draws)
     ]
+
+
+def _may_be_quantised(task: Task) -> bool:
+    """Whether some input may hold codes: 8-bit floats, or integers that are no usual indices."""
+    return any(
+        len(spec.shape) > 0 and spec.dtype in CODES or spec.dtype.startswith("float8")
+        for spec in task.inputs
+    )
 
 
 def reduced(task: Task) -> ShapeVariant | None:

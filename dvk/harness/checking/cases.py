@@ -33,7 +33,7 @@ from dvk.harness.checking.case_keys import InputSetKey
 from dvk.harness.checking.compare import ExpectedLeaf
 from dvk.harness.checking.envelope import Envelopes
 from dvk.harness.checking.further_cases import Further, UnfitInputs
-from dvk.harness.checking.input_draws import Drawing
+from dvk.harness.checking.input_draws import Drawing, operands_of, quantises
 from dvk.harness.checking.input_families import (
     ARGUED,
     NATIVE,
@@ -42,9 +42,10 @@ from dvk.harness.checking.input_families import (
     TIES,
     zero_mean_already,
 )
+from dvk.harness.checking.narrow_floats import are_codes
 from dvk.harness.checking.reference_runs import InputDraw, Reference
 from dvk.harness.checking.rounding_noise import TF32_EPS
-from dvk.harness.checking.sensitivity import FEW, Sensitivity
+from dvk.harness.checking.sensitivity import Sensitivity
 from dvk.harness.checking.tolerance import Class, class_of
 from dvk.harness.checking.weight_sets import INTEGERS, WeightSets
 from dvk.harness.checking.written_inputs import WrittenInputs
@@ -83,16 +84,20 @@ class Cases:
             s.dtype for s in (*task.inputs, *task.outputs)
         }
         self.precision: Class = class_of(task.precision, dtypes)
-        self.sets = WeightSets(built.model, seed)
+        operands = operands_of(built)
+        self.sets = WeightSets(built.model, seed, operands.weights)
         self.written = WrittenInputs(task, lambda: built.inputs(0))
         twin = not task.stochastic and task.precision != "exact"
         product_eps = TF32_EPS if task.precision == "tf32" else 0.0
-        self.reference = Reference(built.model, self.sets, twin, self.written, product_eps)
+        self._quantised = quantised = bool(operands) or quantises(task)
+        self.reference = Reference(
+            built.model, self.sets, twin, self.written, product_eps, quantised
+        )
         self._envelopes = Envelopes(self.reference, self.precision, task.device)
-        self._calibration = Calibration(self.reference, self.precision, task.device)
+        self._calibration = Calibration(self.reference, self.precision, task.device, quantised)
         self._seed = seed
         self._backward = bool(self.keys) and self.keys[0].backward
-        self.drawing = Drawing(built, self.reference, seed)
+        self.drawing = Drawing(built, self.reference, seed, operands)
         self._further = Further(
             self.reference, self.drawing, self._calibration, self._base, self._fitting
         )
@@ -246,9 +251,11 @@ class Cases:
 
     def _sensitivity(self, case: Case) -> list[Sensitivity]:
         if case.sensitivity is None:
+            count = sensitivity.NUM_NOISES
+            more = sensitivity.NUM_ALIKE if self._quantised else 0
             runs = [
-                self.reference.with_noise(case.draw, 10_000 + n)
-                for n in range(sensitivity.NUM_NOISES)
+                self.reference.with_noise(case.draw, 10_000 + n, alike=n >= count)
+                for n in range(count + more)
             ]
             usable = [
                 run.leaves for run in runs if run is not None and run.spec_text == case.spec_text
@@ -363,7 +370,7 @@ class Cases:
             if key.family == "zero_mean" and all(zero_mean_already(t) for t in changed):
                 raise UnfitInputs("native inputs have zero mean already")
             try:
-                case = self._fitting(tried, draw)
+                case = self._fitting(replace(tried, told=draw.told), draw)
             except UnfitInputs as why:
                 reason = str(why)
                 continue
@@ -411,23 +418,15 @@ class Cases:
 
     def _refuse_jumps(self, case: Case) -> None:
         if case.key.family in TIES and any(
-            e.scale is None and isinstance(e.same, torch.Tensor) for e in case.expected
+            e.scale is None and isinstance(e.same, torch.Tensor) and not are_codes(e.same)
+            for e in case.expected
         ):
             raise UnfitInputs("equal values make indices arbitrary")
         run = self.reference.with_noise(case.draw, 30_000)
         if run is None or run.spec_text != case.spec_text:
             raise UnfitInputs("the reference does not run there with rounding noise")
-        for want, found in zip(
-            case.expected,
-            sensitivity.measure(case.expected, [run.leaves], self.precision.cap),
-            strict=True,
-        ):
-            if (
-                isinstance(want.same, torch.Tensor)
-                and found.jumps > max(4, FEW / 2 * want.same.numel())
-                and not found.rounding
-            ):
-                raise UnfitInputs("the outputs jump at many elements there")
+        if sensitivity.jumpy(case.expected, run.leaves, self.precision.cap):
+            raise UnfitInputs("the outputs jump at many elements there")
 
     def _vet_weights(self, weights: int) -> None:
         """Retire a randomised set under which the reference leaves its domain on native inputs."""

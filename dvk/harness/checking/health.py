@@ -19,6 +19,7 @@ from dvk.harness.checking.case import Case
 from dvk.harness.checking.case_keys import InputSetKey
 from dvk.harness.checking.compare import ExpectedLeaf
 from dvk.harness.checking.input_families import NATIVE, NONFINITE
+from dvk.harness.checking.narrow_floats import narrow, narrowed
 from dvk.harness.checking.reference_runs import Reference
 from dvk.harness.checking.weight_sets import WeightSets
 
@@ -186,6 +187,8 @@ def _level(tensor: torch.Tensor) -> torch.Tensor:
     """Return the mean of finite values, everywhere; the median for exact types."""
     if tensor.numel() == 0 or tensor.dtype is torch.bool:
         return torch.zeros_like(tensor)
+    if narrow(tensor):
+        return narrowed(_level(tensor.float()), tensor.dtype)
     if tensor.is_floating_point() or tensor.is_complex():
         wide = torch.complex128 if tensor.is_complex() else torch.float64
         total, count = tensor.sum(dtype=wide), tensor.numel()

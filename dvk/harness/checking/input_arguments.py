@@ -267,7 +267,10 @@ def _others(
 
 
 def _turned(value: Any, others: tuple[Any, ...], negated: bool) -> tuple[Any, ...]:
-    """Those of the other values of a number that have not its sign, without 0 if `negated`; all where none is so."""
+    """Those of the other values of a number that have not its sign, without 0 if `negated`; all where none is so. Of an integer, such as a
+    zero point, the farthest."""
+    if type(value) is int and all(type(o) is int for o in others):
+        return (max(others, key=lambda o: abs(o - value)),)
     turned = [o for o in others if type(value) is type(o) is float and o * value <= 0]
     return tuple((negated and [o for o in turned if o != 0]) or turned) or others
 

@@ -17,10 +17,19 @@ from torch.utils import _pytree as pytree
 
 from dvk.harness.checking.case_keys import InputSetKey, indexes_outside, reduced
 from dvk.harness.checking.input_arguments import Arguments
-from dvk.harness.checking.input_families import NATIVE, NONFINITE, derive, kind_of
+from dvk.harness.checking.input_families import NATIVE, NONFINITE, QUANTISED, derive, kind_of
+from dvk.harness.checking.quantised_draws import redrawn
+from dvk.harness.checking.quantised_operands import (
+    NO_OPERANDS,
+    SOURCES,
+    Operands,
+    may_be_code,
+    observed,
+)
 from dvk.harness.checking.reference_runs import InputDraw, Reference
 from dvk.harness.seeds import derived
-from dvk.records import ShapeVariant
+from dvk.harness.transport.calls import call, put_buffers
+from dvk.records import ShapeVariant, Task
 from dvk.tasks import entry
 from dvk.tasks.build import BuiltTask
 from dvk.tasks.input_sampler import Call
@@ -36,10 +45,14 @@ class Drawing:
         built: the reference.
         reference: the reference's runs.
         seed: secret seed.
+        operands: quantised operands of its calls.
     """
 
-    def __init__(self, built: BuiltTask, reference: Reference, seed: int):
+    def __init__(
+        self, built: BuiltTask, reference: Reference, seed: int, operands: Operands = NO_OPERANDS
+    ):
         self.built, self.reference, self.seed = built, reference, seed
+        self._operands = operands.inputs
         self.small = reduced(built.task)
         self._pools: dict[int, Call] = {}
         self._arguments: Arguments | None = None
@@ -87,13 +100,14 @@ class Drawing:
         """Return which inputs to spoil, not always all: the effect of one may hide the effect of another."""
 
         def other(tensor: torch.Tensor) -> torch.Tensor:
-            kind = kind_of(tensor, domain)
+            kind, operand = kind_of(tensor, domain), self._operands.get(len(loose))
             loose.append(kind != "fixed")
-            made = (
-                tensor
-                if spares and chance.random() < 0.5
-                else derive(key.family, tensor, kind, generator, keep_sign)
-            )
+            if key.family == QUANTISED:
+                made = redrawn(operand, tensor, generator, keep_sign) if operand else tensor
+            elif spares and chance.random() < 0.5:
+                made = tensor
+            else:
+                made = derive(key.family, tensor, kind, generator, keep_sign)
             if made is not tensor:
                 changed.append(tensor)
             return made
@@ -102,8 +116,14 @@ class Drawing:
         if spares and not changed:
             loose, spares = [], False
             made = map_tensors(other, (args, kwargs))
+        told = ""
+        if key.family == QUANTISED and not keep_sign:
+            made, told = _with_other_zero_points(made, chance)
         args, kwargs = made
-        return InputDraw(args, kwargs, seed, key.weights, key.backward, loose, along=along), changed
+        made_draw = InputDraw(
+            args, kwargs, seed, key.weights, key.backward, loose, along=along, told=told
+        )
+        return made_draw, changed
 
     def arguments(self, bears: Callable[[InputDraw], bool]) -> Arguments:
         """Return how the call's arguments vary; determined on first use.
@@ -147,6 +167,49 @@ class Drawing:
             if len(steps) == 2 and first in optional:
                 absent.add(number)
         return names, absent
+
+
+def _with_other_zero_points(call: Any, chance: random.Random) -> tuple[Any, str]:
+    """Return a call with its integers at the ends of a code's range or within, since they may be zero points, and the change in words."""
+    told = []
+
+    def other(leaf: Any) -> Any:
+        if type(leaf) is not int or not 1 < abs(leaf) < 256:
+            return leaf
+        most = 15 if 0 < leaf < 16 else 127 if leaf < 0 else 255
+        made = chance.choice((0, most, chance.randint(1, most - 1)))
+        told.append(str(made))
+        return made
+
+    made = pytree.tree_map(other, call)
+    return made, "with " + ", ".join(told) if told else ""
+
+
+def quantises(task: Task) -> bool:
+    """Whether some output is quantised."""
+    kinds = (spec.dtype for spec in task.outputs)
+    return any(kind in ("int8", "uint8") or kind.startswith("float8") for kind in kinds)
+
+
+def operands_of(built: BuiltTask) -> Operands:
+    """Return the quantised operands of a task, from one call on native inputs; none if that fails."""
+    model = built.model
+    kept = model.state_dict(keep_vars=True)
+    state = {n: t for n, t in kept.items() if isinstance(t, torch.Tensor)}
+    if not any(map(may_be_code, state.values())) and not any(
+        getattr(torch, spec.dtype) in SOURCES or spec.dtype.startswith("float8")
+        for spec in built.task.inputs
+    ):
+        return NO_OPERANDS
+    args, kwargs = built.inputs(0)
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    try:
+        inputs = [t for _, t in named_tensors((args, kwargs))]
+        return observed(lambda: call(model, args, kwargs, 0), inputs, state)
+    except Exception:  # noqa: BLE001 - a reference that does not run is found out where it is judged
+        return NO_OPERANDS
+    finally:
+        put_buffers(model, before)
 
 
 def _is_data(reference: Reference, native: InputDraw, tensor: torch.Tensor) -> bool:

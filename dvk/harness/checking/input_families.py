@@ -10,6 +10,7 @@
     strays         native except for a few single elements of another size or sign, which a sample of the inputs
                    does not reveal; timed draws have them, too
     nan, infinite, huge   a few single elements are that, or a row
+    quantised      codes, scales and zero points over their whole range (`quantised_draws`); of tasks that have them
 
 Values that would lose their meaning stay native in every family (`kind_of`): labels, masks, indices, single numbers, values that sum to
 one, sorted values, and tensors with infinities. Zeros of a sparse tensor stay zeros, a symmetric matrix stays symmetric, probabilities stay
@@ -27,10 +28,13 @@ import torch
 
 from dvk.harness.checking.compare import row_length
 from dvk.harness.checking.input_domains import Domain
+from dvk.harness.checking.narrow_floats import narrow, narrowed, widened
 from dvk.harness.checking.norms import parts, root_mean_square
 
 NATIVE = "native"
 STRAYS = "strays"
+QUANTISED = "quantised"
+"""Changes quantised operands among the inputs, integers too."""
 ARGUED = ("arguments", "edges", "exceptions")
 """Families that vary only non-floating inputs (`input_arguments`)."""
 NONFINITE = ("nan", "infinite", "huge")
@@ -72,6 +76,7 @@ def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
     negative value."""
     if domain.indices or not tensor.is_floating_point() or tensor.numel() < 2:
         return "fixed"
+    tensor = widened(tensor)
     low, high = (float(edge) for edge in tensor.aminmax())
     if not (math.isfinite(low) and math.isfinite(high)):
         return "fixed"
@@ -117,6 +122,9 @@ def derive(
         or (kind == "unit" and family not in WITHIN_UNIT)
     ):
         return tensor
+    if narrow(tensor):
+        wide = derive(family, tensor.float(), kind, generator, keep_sign)
+        return _laid_out(tensor, narrowed(wide, tensor.dtype))
     positive = cautious or kind == "unit" if family == STRAYS else kind != "signed"
     if family in _PLACES:
         return _in_few_places(family, tensor, positive, kind == "unit", generator)

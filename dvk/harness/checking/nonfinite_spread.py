@@ -20,6 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dvk import aten
+from dvk.harness.checking.narrow_floats import narrow
 
 Way = Literal["everywhere", "nowhere", "nonzero"]
 
@@ -122,6 +123,8 @@ def early(tensor: torch.Tensor, squared: bool = False) -> torch.Tensor:
 
     A half is summed and squared in float32, so that only what nearly is too large for a half counts there.
     """
+    if narrow(tensor):
+        return tensor
     most = torch.finfo(tensor.dtype).max
     if (squared and most <= LARGEST_HALF) or not tensor.numel():
         return tensor
@@ -137,7 +140,7 @@ def early(tensor: torch.Tensor, squared: bool = False) -> torch.Tensor:
 
 
 def _floating(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and not narrow(value)
 
 
 def _has_room(operand: torch.Tensor) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
+from dvk.harness.checking.narrow_floats import widened
+
 AT_ONCE = 1 << 24
 """Elements converted at a time."""
 
@@ -36,7 +38,8 @@ def row_norms(rows: torch.Tensor) -> torch.Tensor:
 def root_mean_square(tensor: torch.Tensor) -> float:
     """Return the root mean square of all elements."""
     squares = [
-        torch.linalg.vector_norm(part, dtype=torch.float64).square() for (part,) in parts(tensor)
+        torch.linalg.vector_norm(widened(part), dtype=torch.float64).square()
+        for (part,) in parts(tensor)
     ]
     return float((torch.stack(squares).sum() / tensor.numel()).sqrt())
 

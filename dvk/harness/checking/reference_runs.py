@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dvk.harness.checking.in_float64 import InFloat64, in_float64, widened
 from dvk.harness.checking.input_domains import Domain, DomainMode
 from dvk.harness.checking.input_families import kind_of
 from dvk.harness.checking.input_usage import TensorUses, Use
@@ -60,6 +61,8 @@ class InputDraw:
     other_mode: bool = False  # train and eval mode are swapped
     along: list[torch.Tensor] | None = None
     """Cotangents of the outputs, lent like inputs; the first run fills an empty list. None: each run draws them from the seed."""
+    told: str = ""
+    """Arguments other than tensors that are not native."""
 
 
 @dataclass
@@ -85,6 +88,7 @@ class Reference:
         twin: whether it may be run in float64.
         written: the inputs that it writes.
         product_eps: one rounding of a product's operands, if it is coarser than their type: TF32's.
+        exact_inputs: its rounding steps depend on inputs as they are, so noise does not touch them: it quantises.
     """
 
     def __init__(
@@ -94,8 +98,10 @@ class Reference:
         twin: bool,
         written: WrittenInputs,
         product_eps: float = 0.0,
+        exact_inputs: bool = False,
     ):
         self.model = model
+        self._exact_inputs = exact_inputs
         self._product_eps = product_eps
         self.written = written
         self.sets = sets
@@ -192,9 +198,9 @@ class Reference:
                 raise TypeError("no float64 twin")
             model.load_state_dict(self.sets.state(draw.weights))
             put_buffers(model, self.initial(draw.weights))
-            args, kwargs = map_tensors(_widened, (draw.args, draw.kwargs))
+            args, kwargs = map_tensors(widened, (draw.args, draw.kwargs))
             with in_mode(model, draw.other_mode):
-                return self._call(model, args, kwargs, draw)
+                return self._call(model, args, kwargs, draw, InFloat64())
 
         return self._attempt(run, self._double_model)
 
@@ -226,9 +232,14 @@ class Reference:
             self.use(draw.weights)
 
     def with_noise(
-        self, draw: InputDraw, seed: int, strong: bool = False, inputs: bool = True
+        self,
+        draw: InputDraw,
+        seed: int,
+        strong: bool = False,
+        inputs: bool = True,
+        alike: bool = False,
     ) -> Answer | None:
-        """Return the answer with rounding noise in every operator's result, and in `inputs`; `strong`: see `RoundingNoise`."""
+        """Return the answer with rounding noise in every operator's result, and in `inputs`; `strong`, `alike`: see `RoundingNoise`."""
 
         def run() -> Any:
             domain = self.domain(draw)
@@ -242,10 +253,11 @@ class Reference:
                 )
 
             args, kwargs = draw.args, draw.kwargs
-            if inputs:
+            if inputs and not self._exact_inputs:
                 args, kwargs = map_tensors(noisy, (args, kwargs))
             with in_mode(self.model, draw.other_mode):
-                noise = RoundingNoise(seed, domain.demanding, strong, self._product_eps)
+                how = (domain.demanding, strong, self._product_eps, alike)
+                noise = RoundingNoise(seed, *how)
                 return self._call(self.model, args, kwargs, draw, noise)
 
         try:
@@ -392,7 +404,7 @@ class Reference:
         if not self._double_tried:
             self._double_tried = True
             try:
-                self._double = copy.deepcopy(self.model).double()
+                self._double = in_float64(self.model)
             except Exception:  # noqa: BLE001 - as above
                 self._double = None
         return self._double
@@ -428,9 +440,3 @@ def _memory(leaf: Any) -> int:
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
         else 0
     )
-
-
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.is_floating_point() else tensor

@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dvk import aten
+from dvk.harness.checking.narrow_floats import narrow
 
 _EXACT = frozenset(
     """
@@ -36,7 +37,8 @@ _EXACT = frozenset(
     """.split()
 )
 
-
+_OF_INTEGERS = frozenset("add sub rsub".split())
+"""Operators whose result is exact in any program if it consists of integers."""
 TF32_EPS = 2.0**-11
 """Largest relative error of one rounding to TF32."""
 STRONG, STRONG_HALF = 16, 2
@@ -51,12 +53,20 @@ class RoundingNoise(TorchDispatchMode):
         inward: round only towards zero, by up to two units: a probability stays one, an index stays in range.
         strong: off by as many units as a sum in another order may be.
         product_eps: operands of products are off by up to this, too: TF32 rounds them, and another program rounds other ones.
+        alike: all elements of a result are off by the same, as by a scale's rounding; else the largest of noisy elements, which a scale
+            is computed from, is off upwards only.
     """
 
     def __init__(
-        self, seed: int, inward: bool = False, strong: bool = False, product_eps: float = 0.0
+        self,
+        seed: int,
+        inward: bool = False,
+        strong: bool = False,
+        product_eps: float = 0.0,
+        alike: bool = False,
     ):
         super().__init__()
+        self._alike = alike
         self._seed, self._inward, self._strong = seed, inward, strong
         self._product_eps = product_eps
         self._generators: dict[torch.device, torch.Generator] = {}
@@ -73,6 +83,8 @@ class RoundingNoise(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if name.rstrip("_") in _EXACT or name in _EXACT:
             return result
+        if name.rstrip("_") in _OF_INTEGERS and _whole(result):
+            return result
         outputs = result if isinstance(result, (tuple, list)) else [result]
         for output, told in zip(outputs, func._schema.returns):
             shares = told.alias_info is not None and not told.alias_info.is_write
@@ -83,7 +95,11 @@ class RoundingNoise(TorchDispatchMode):
     def _disturb(self, tensor: torch.Tensor) -> None:
         if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
             return
-        tensor.mul_(_noise(tensor, self._generator(tensor.device), self._inward, self._strong))
+        if narrow(tensor):
+            return  # codes: what was rounded to them carries the noise
+        of = tensor.flatten()[:1] if self._alike else tensor
+        noise = _noise(of, self._generator(tensor.device), self._inward, self._strong)
+        tensor.mul_(noise.reshape(()) if self._alike else noise)
 
     def _rounded(self, operand: torch.Tensor) -> torch.Tensor:
         if operand.dtype is not torch.float32:
@@ -100,10 +116,22 @@ class RoundingNoise(TorchDispatchMode):
         return self._generators[device]
 
 
+def _whole(result: torch.Tensor) -> bool:
+    """Whether all are integers, small enough to be exact: a rounded value plus a zero point, which truncation would turn into another."""
+    if not result.is_floating_point() or narrow(result) or not result.numel():
+        return False
+    size = result.abs().max()
+    return bool(size <= 1 / torch.finfo(result.dtype).eps) and bool(
+        (result == result.round()).all()
+    )
+
+
 def with_rounding_noise(
     tensor: torch.Tensor, seed: int, inward: bool = False, strong: bool = False
 ) -> torch.Tensor:
     """Return a floating tensor with every value off by up to one unit in its last place, or as in `RoundingNoise`; zeros stay."""
+    if narrow(tensor):
+        return tensor
     generator = torch.Generator(tensor.device).manual_seed(seed)
     return (tensor * _noise(tensor, generator, inward, strong)).to(tensor.dtype)
 
@@ -114,7 +142,7 @@ def with_low_bits_cleared(tensor: torch.Tensor, bits: int, inward: bool = False)
         return torch.view_as_complex(
             with_low_bits_cleared(torch.view_as_real(tensor.resolve_conj()), bits, inward)
         )
-    if not tensor.is_floating_point() or tensor.numel() == 0:
+    if not tensor.is_floating_point() or tensor.numel() == 0 or narrow(tensor):
         return tensor
     wide = tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     mantissa, exponent = torch.frexp(wide)

@@ -9,17 +9,21 @@ written into a kernel as constants. So the judge changes them, through `load_sta
                become small normals
     INTEGERS   -1, 0 and 1, so that linear layers of integer inputs are exact; positive tensors 1 and 2
 
-Parameters change, and the running statistics of norms; other buffers are the module's tables and masks and stay, as do non-persistent ones.
-Tied parameters stay tied.
+Parameters change, the running statistics of norms, and quantised operands in buffers, each over the range of its role (`quantised_draws`);
+other buffers are the module's tables and masks and stay, as do non-persistent ones. Tied parameters stay tied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
+from dvk.harness.checking import quantised_draws
+from dvk.harness.checking.quantised_operands import Operand
 from dvk.harness.seeds import derived
 
 INTEGERS = -1
@@ -27,6 +31,7 @@ SPREAD = 0.25
 """Standard deviation of a factor's logarithm; factors are within [0.53, 1.87]."""
 SMALL = 0.1
 KEEP_BYTES = 256 << 20
+NONE: Mapping[str, Operand] = MappingProxyType({})
 STATISTICS = ("running_mean", "running_var")
 
 State = dict[str, Any]
@@ -38,15 +43,16 @@ class WeightSets:
     Args:
         model: the reference, as constructed.
         seed: secret seed; equal seeds give equal sets.
+        operands: quantised operands among its parameters and persistent buffers, by name.
     """
 
-    def __init__(self, model: nn.Module, seed: int):
-        self._seed = seed
+    def __init__(self, model: nn.Module, seed: int, operands: Mapping[str, Operand] = NONE):
+        self._seed, self._operands = seed, operands
         self._constructed: State = {
             name: value.detach().clone() if isinstance(value, torch.Tensor) else value
             for name, value in model.state_dict().items()
         }
-        self._tied = _groups(model, self._constructed)
+        self._tied = _groups(model, self._constructed, operands)
         self._kept: dict[int, State] = {}
         self._retired: set[int] = set()
         self._large = (
@@ -92,23 +98,33 @@ class WeightSets:
 
     def _make(self, number: int) -> dict[str, torch.Tensor]:
         made: dict[str, torch.Tensor] = {}
-        draw = _integers if number == INTEGERS else _scaled
         for position, names in enumerate(self._tied):
             base = self._constructed[names[0]]
             generator = torch.Generator(base.device).manual_seed(
                 derived(self._seed, "weights", number, position)
             )
-            made |= dict.fromkeys(names, draw(base, generator))
+            operand = next((self._operands[n] for n in names if n in self._operands), None)
+            made |= dict.fromkeys(names, _drawn(number, operand, base, generator))
         return made
 
 
-def _groups(model: nn.Module, state: State) -> list[list[str]]:
+def _drawn(
+    number: int, operand: Operand | None, base: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    if operand is not None and number == INTEGERS:
+        return quantised_draws.exact(operand, base, generator)
+    if operand is not None:
+        return quantised_draws.redrawn(operand, base, generator, cautious=True)
+    return _integers(base, generator) if number == INTEGERS else _scaled(base, generator)
+
+
+def _groups(model: nn.Module, state: State, operands: Mapping[str, Operand]) -> list[list[str]]:
     """Return names of the tensors that change, with those of one tied tensor together."""
     tensors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
     tensors |= {
         n: b
         for n, b in model.named_buffers(remove_duplicate=False)
-        if n.rpartition(".")[2] in STATISTICS
+        if n.rpartition(".")[2] in STATISTICS or n in operands
     }
     groups: dict[int, list[str]] = {}
     for name, tensor in tensors.items():
@@ -117,7 +133,7 @@ def _groups(model: nn.Module, state: State) -> list[list[str]]:
             isinstance(known, torch.Tensor)
             and known.shape == tensor.shape
             and tensor.numel()
-            and known.is_floating_point()
+            and (known.is_floating_point() or name in operands)
         ):
             groups.setdefault(id(tensor), []).append(name)
     return list(groups.values())

@@ -90,6 +90,12 @@ def _form(mine: torch.Tensor, theirs: torch.Tensor) -> Form | None:
     ):
         return None
     for form in (_as_it_is, _transposed) if theirs.dim() == 2 else (_as_it_is,):
-        if torch.equal(mine.reshape(-1), form(theirs).reshape(-1)):
+        if torch.equal(_comparable(mine.reshape(-1)), _comparable(form(theirs).reshape(-1))):
             return form
     return None
+
+
+def _comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bits of floats of eight bits, which torch.equal refuses on a CPU."""
+    eight = tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1
+    return tensor.view(torch.uint8) if eight else tensor

@@ -86,6 +86,7 @@ def comparable(dtype: torch.dtype) -> bool:
     """Whether tensors of it can be made and compared; quantised dtypes need scales, and bit dtypes cannot be compared."""
     try:
         one = torch.zeros(1, dtype=dtype)
+        one = one.float() if dtype.is_floating_point and dtype.itemsize == 1 else one
         return torch.equal(one, one)
     except (RuntimeError, NotImplementedError, TypeError):
         return False

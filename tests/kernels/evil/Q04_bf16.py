@@ -1,0 +1,13 @@
+"""Computes in bfloat16 before it quantises."""
+# case: reference=int8_static_linear device=cpu backend=cpp expect=refused
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, w, bias, x_scale, x_zero, w_scale, y_scale, y_zero):
+        wide = ((x.float() - x_zero) * x_scale).bfloat16()
+        y = F.linear(wide, (w.float() * w_scale[:, None]).bfloat16(), bias.bfloat16()).float()
+        return (torch.round(y / y_scale) + y_zero).clamp(0, 255).to(torch.uint8)

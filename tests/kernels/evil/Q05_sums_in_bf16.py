@@ -1,0 +1,18 @@
+"""Adds up groups in bfloat16."""
+# case: reference=int4_group_linear device=cpu backend=cpp expect=refused
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, packed, scale, zero):
+        low, high = packed & 15, packed >> 4
+        codes = torch.stack([low, high], -1).reshape(packed.shape[0], -1)
+        group = codes.shape[1] // scale.shape[1]
+        wide = codes.float().reshape(*scale.shape, group)
+        weight = ((wide - zero.float()[..., None]) * scale[..., None]).reshape(packed.shape[0], -1)
+        y = torch.zeros(x.shape[0], weight.shape[0], dtype=torch.bfloat16)
+        for k in range(0, x.shape[1], group):
+            y += (x[:, k : k + group] @ weight[:, k : k + group].t()).bfloat16()
+        return y.float()
