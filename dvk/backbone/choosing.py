@@ -6,7 +6,7 @@
 
 A token is drawn from those with which some answer goes on: where there is one alone it is certain. So no answer is unreadable, and
 the probabilities of the listed answers add up to 1. A token counts once for each answer that contains it: a model that prefers none
-draws each answer alike, and a change of plan is worth what it is worth however many schedules are listed beside it. Without that, its
+draws each answer alike, and a change of plan is worth what it is worth however many schedules are listed with it. Without that, its
 share would be a matter of the list, which the model does not see. Related: constrained decoding (grammars: arXiv 2305.13971).
 """
 
