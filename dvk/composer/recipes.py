@@ -24,6 +24,7 @@ from dvk.composer.rewrites import (
     convolution_bias,
     cudnn,
     dead,
+    distances,
     layout,
     packing,
     repeated,
@@ -147,6 +148,12 @@ RECIPES: dict[str, Recipe] = {
             attention.rewrite_finite,
             devices=("cuda",),
             exact=False,
+        ),
+        Recipe(
+            "distances",
+            "Euclidean distances of all pairs, of more than 25 rows, in float32 or float64",
+            _all(distances.rewrite),
+            decomposes=True,
         ),
         Recipe(
             "fold_scale",
@@ -304,6 +311,7 @@ NOT_IN_DSL = (
     "common_subexpressions",
     "convolution_bias",
     cudnn.RECIPE,
+    "distances",
     "fold_batch_norm_finite",
     "fold_scale",
     "huge_pages",

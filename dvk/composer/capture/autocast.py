@@ -19,6 +19,8 @@ from dvk.composer.capture.inline import DEVICES, casts, may_cast
 from dvk.composer.ir.errors import CannotCompose
 
 TYPES = ("bfloat16", "float16")
+INTO_PRODUCTS = ("cdist",)
+"""Operators that autocast leaves in float32, and recipes turn into products, which it would cast."""
 Setting = tuple[str, torch.dtype, bool, bool]
 """Device, type, on, with a cache of weights: as torch.export keeps a `with torch.autocast(...)`."""
 
@@ -27,6 +29,8 @@ def without_effect(program: Any, device: str) -> tuple[str, ...]:
     """Types with which autocast changes nothing in an exported program whose nested graphs are inlined."""
     nodes = [n for n in program.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
     if device not in DEVICES or any(n.op != "call_function" for n in nodes):
+        return ()
+    if any(word in str(n.target) for n in nodes for word in INTO_PRODUCTS):
         return ()
     if any(isinstance(n.target, torch._ops.HigherOrderOperator) for n in nodes):
         return ()
