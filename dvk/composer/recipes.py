@@ -174,8 +174,8 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe(
             "channels_last",
-            "a 2-D or 3-D convolution; the layout changes, the values do not",
-            _all(layout.rewrite),
+            "a convolution, in one dimension on a GPU alone; the layout changes, the values do not",
+            layout.rewrite,
         ),
         Recipe(
             "fuse_pointwise", "elementwise operators on broadcast-compatible shapes", kind="fusion"

@@ -44,7 +44,7 @@ def test_a_bias_is_one_kernel_in_place(name: str) -> None:
     assert ".add" not in text and ".new_empty" not in text and "empty_like" not in text
 
 
-@pytest.mark.parametrize("name", [n for n in ALONE if "1d" not in n])
+@pytest.mark.parametrize("name", ALONE)
 def test_channels_last_moves_every_element_twice_beside_the_library(name: str) -> None:
     """One kernel lays the input out, one adds the bias and lays the result out; PyTorch copies nothing."""
     make, shape = ALONE[name]
@@ -75,3 +75,8 @@ def test_a_lone_call_without_bias() -> None:
     found = space(nn.Conv2d(64, 64, 3, groups=8, bias=False), torch.randn(2, 64, 9, 9))
     titles = [title for _, title in found.proposals()]
     assert AS_IT_IS in titles[:4] and "left to torch, with channels_last" in titles
+    plan = found.proposals()[0][0]
+    assert plan.recipes == ("channels_last",) and len(found.fused(plan.recipes).ordered) == 2
+    assert "dvk_strided(_t2, (" in program(found, plan) and ".contiguous" not in program(
+        found, plan
+    )

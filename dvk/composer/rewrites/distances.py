@@ -11,6 +11,7 @@ from typing import Any
 
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import pinned
+from dvk.composer.lowering.dispatch import padded
 from dvk.composer.rewrites.edit import packet, rebuilt, ref
 from dvk.records import Graph, Node
 
@@ -23,7 +24,7 @@ def rewrite(graph: Graph) -> Graph | None:
     kept = pinned(graph)
     nodes = {node.name: node for node in graph.nodes}
     replacement = {
-        node.name: _apart(node, *(nodes[ref(value) or ""] for value in node.args[:2]))
+        node.name: _apart(node, nodes[ref(node.args[0]) or ""], nodes[ref(node.args[1]) or ""])
         for node in graph.nodes
         if node.name not in kept and _is_product(node, nodes)
     }
@@ -33,8 +34,8 @@ def rewrite(graph: Graph) -> Graph | None:
 def _is_product(node: Node, nodes: dict[str, Node]) -> bool:
     if packet(node) != "cdist" or node.kwargs or not node.shape or 0 in node.shape:
         return False
-    power, mode = (*node.args[2:], *(2.0, None)[len(node.args) - 2 :])
-    left, right = (nodes[ref(value) or ""] for value in node.args[:2])
+    power, mode = padded(list(node.args[2:]), 2.0, None)
+    left, right = nodes[ref(node.args[0]) or ""], nodes[ref(node.args[1]) or ""]
     if left.dtype not in ("float32", "float64") or {left.dtype, right.dtype} != {node.dtype}:
         return False
     if left.shape is None or right.shape is None or not left.shape[-1]:

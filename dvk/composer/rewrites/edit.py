@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import draws, is_step, rename, shared, walk_refs
 from dvk.records import Graph, Node
 
@@ -118,17 +119,21 @@ def split_outputs(
 def outputs_as_before(graph: Graph, original: Graph, moved: set[str]) -> Graph:
     """Restore the original strides of returned values wherever the new layout may have reached them."""
     before = {n.name: n for n in original.nodes}
+    laid = {n.name: n.strides for n in graph.nodes}
     for node in graph.nodes:
         if moved.intersection(reads(node)):
             moved.add(node.name)
     made: dict[str, Node] = {}
 
     def lay(name: str) -> None:
-        if name in moved and before[name].shape is not None:
+        shape, strides = before[name].shape, before[name].strides
+        if name in moved and shape is not None:
+            # A kernel lays out what is known to lie otherwise; elsewhere PyTorch looks when it runs.
+            known = strides == contiguous_strides(shape) and laid[name] not in (None, strides)
             made[name] = before[name].model_copy(
                 update={
                     "name": f"{name}_o",
-                    "op": "restrided",
+                    "op": "aten.contiguous.default" if known else "restrided",
                     "args": ({"ref": name},),
                     "kwargs": {},
                 }

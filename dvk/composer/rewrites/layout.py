@@ -1,7 +1,7 @@
-"""Run 2-D and 3-D convolutions in channels-last memory and keep what follows them in that layout.
+"""Run convolutions in channels-last memory and keep what follows them in that layout.
 
 Only memory layout changes, so it is exact; measurement decides whether it pays. Weights are re-laid once and again whenever they are
-written. Returned values keep PyTorch's layout.
+written. Returned values keep PyTorch's layout. On a GPU 1-D convolutions are run as images of one row (`row_images`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from dvk import aten
 from dvk.composer.ir.effects import is_view, pinned
 from dvk.composer.lowering.dispatch import RULES
+from dvk.composer.rewrites import row_images
 from dvk.composer.rewrites.edit import (
     is_output,
     outputs_as_before,
@@ -22,6 +23,7 @@ from dvk.composer.rewrites.edit import (
     sees_layout,
     users,
 )
+from dvk.composer.rewrites.row_images import ROW
 from dvk.records import Graph, Node
 
 CONVOLUTIONS = frozenset(name for name, dims in aten.CONVOLUTIONS.items() if dims > 1)
@@ -45,8 +47,11 @@ FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 """Dimensions → PyTorch's memory format."""
 
 
-def rewrite(graph: Graph) -> Graph | None:
-    """The re-laid graph, or None without a 2-D convolution to re-lay."""
+def rewrite(graph: Graph, device: str = "cuda") -> Graph | None:
+    """The re-laid graph, or None without a convolution to re-lay."""
+    original = graph
+    if device == "cuda" and not sees_layout(graph):
+        graph = row_images.rewrite(graph) or graph
     readers = users(graph)
     kept = pinned(graph)
     if sees_layout(graph):
@@ -55,16 +60,16 @@ def rewrite(graph: Graph) -> Graph | None:
     nodes = {n.name: n for n in graph.nodes}
     replacement: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        if node.name in kept or node.shape is None or len(node.shape) not in FORMATS:
+        if node.name in kept or node.shape is None or not _channels_last(node.shape):
             continue
-        if packet(node) in CONVOLUTIONS:
+        if packet(node) in CONVOLUTIONS and len(node.shape) in FORMATS:
             laid[node.name] = _channels_last(node.shape)
             replacement[node.name] = _convolution(node, nodes, laid)
         elif _follows(node, laid, nodes) and not is_output(readers[node.name]):
             laid[node.name] = _channels_last(node.shape)
             replacement[node.name] = [node.model_copy(update={"strides": laid[node.name]})]
     return (
-        outputs_as_before(rebuilt(graph, replacement, {}), graph, set(laid))
+        outputs_as_before(rebuilt(graph, replacement, {}), original, set(laid))
         if replacement
         else None
     )
@@ -105,7 +110,7 @@ def _moved(node: Node, name: str, op: str, kwargs: dict[str, Any]) -> Node:
 
 def _follows(node: Node, laid: dict[str, tuple[int, ...]], nodes: dict[str, Node]) -> bool:
     name, read = packet(node), reads(node)
-    if name in FOLLOWING:
+    if name in FOLLOWING or (name in ("squeeze", "unsqueeze") and node.args[1:] == (ROW,)):
         return bool(read) and read[0] in laid
     if name not in RULES or is_view(node):
         return False
@@ -114,7 +119,7 @@ def _follows(node: Node, laid: dict[str, tuple[int, ...]], nodes: dict[str, Node
 
 def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a tensor [N, C, ...] whose channels are adjacent; none for other ranks."""
-    if len(shape) not in FORMATS:
+    if not 3 <= len(shape) <= 5:
         return ()
     inner = shape[2:]
     spatial = [shape[1] * math.prod(inner[d + 1 :]) for d in range(len(inner))]
