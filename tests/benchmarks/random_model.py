@@ -35,7 +35,7 @@ SHAPES: dict[str, dict[str, int]] = {
         "num_attention_heads": 4,
         "intermediate_size": 128,
         "num_key_value_heads": 2,
-        "head_dim": 16,
+        "head_dim": 32,
         "vocab_size": 1024,
         "max_position_embeddings": 4096,
     },
