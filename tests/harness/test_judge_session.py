@@ -22,7 +22,7 @@ from dvk.harness.session.judge_session import JudgeSession
 from dvk.harness.session.judge_spec import Judge
 from dvk.harness.session.verdicts import ProcessFindings, findings_of_death
 from dvk.harness.transport.memory_budget import release_cached
-from dvk.records import Status, Task, Verdict
+from dvk.records import Interval, Status, Task, Timing, Verdict
 from dvk.sandbox import Death, Message
 from tests.harness.conftest import QUICK, candidate, task
 
@@ -423,3 +423,58 @@ def test_a_baseline_that_no_graph_can_hold_is_left_out_beside_a_plan(session: Ju
     found = session._replayed(candidate("good/triton_affine"), None)
     assert found is not None and referee.orders[-1]["captured"] == ["compile"]
     assert session._left_out == {"graph": "it synchronises"}
+
+
+def test_a_verdict_says_why_it_was_timed_from_end_to_end(
+    session: JudgeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four tasks lost their plan to one convolution that a recorder could not look up, and no verdict said so."""
+    session.spec, session._recorded = JudgeSpec(contract="auto"), {}
+    plain = candidate("good/triton_affine")
+
+    def why(*answers: dict[str, Any], refused: str | None = None, **failed: str) -> str | None:
+        plan = None if refused else {}
+        monkeypatch.setattr(recording, "launch_plan", lambda *_: (plan, refused, "pid+seccomp"))
+        session._referee = Capturing(failed, *answers)  # type: ignore[assignment]
+        session._captured_by, session._why_host_code = None, None
+        assert session._plannable(plain, None) and session._replayed(plain, None) is None
+        return session._why_host_code
+
+    assert "no NVIDIA driver" in str(why(refused="it fails on fake tensors: no NVIDIA driver"))
+    session.baselines = ("compile",)
+    assert why(compile="it synchronises") == "compile cannot be replayed: it synchronises"
+    mistaken = {
+        "status": "launch_error",
+        "error": "NotCapturable: the reference cannot be captured",
+    }
+    assert "the reference cannot be captured" in str(why(mistaken))
+    assert not session._plannable(plain, None)
+    assert "the reference" in str(session._why_host_code), "of later candidates, too"
+    found: dict[str, Any] = {"status": "ok", "stage": "done", "precision": None, "num_checks": 1}
+    timing = Timing(
+        candidate_ms=1,
+        reference_ms=1,
+        speedup=Interval(value=1, lo=1, hi=1),
+        num_pairs=8,
+        seconds=1,
+        regime="end_to_end",
+    )
+    (note,) = session._verdict(time.monotonic(), ProcessFindings(found), timing).notes
+    assert note.startswith("timed from end to end: NotCapturable: the reference")
+    device = timing.model_copy(update={"regime": "device"})
+    assert not session._verdict(time.monotonic(), ProcessFindings(found), device).notes
+
+
+def test_a_baseline_that_found_no_memory_has_the_candidate_judged_again(
+    session: JudgeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "AcceleratorError: CUDA error: out of memory"
+    short = Verdict(status=Status.OK, tier="smoke", stage="done", notes=(f"timed: {text}",))
+    ready = short.model_copy(update={"notes": ()})
+    left = short.model_copy(update={"notes": (), "baselines_left_out": {"compile": text}})
+    answers = [short, left, ready]
+    monkeypatch.setattr(session, "_judge", lambda *_: answers.pop(0))
+    monkeypatch.setattr("dvk.harness.session.verdicts.CROWDED_S", (0.0, 0.0))
+    session.sharers, session.task = 10, session.task.model_copy(update={"device": "cuda"})
+    session._referee = Referee()  # type: ignore[assignment]
+    assert session.judge(candidate("good/triton_affine")) == ready and not answers

@@ -3,8 +3,8 @@
 On a GPU most turns are timed by the device alone. Candidates that replay a CUDA graph are timed from end to end, since they save
 host time, and so are those that no launch plan can represent. If a sample has winners of both kinds, the first is timed from end to
 end, too. The second is timed again, and counts, if it was shown to be faster than eager and than the first there, and is again. Else
-the figure stays the device's. A claim is from end to end in any case, and made of the faster one there, or of the other one if that
-is found wrong. Rows record the kind of each figure, tables count the kinds, and comparisons take no ratio of two kinds.
+the figure stays the device's. A claim is made of the one that is faster from end to end, or of the other one if that is found
+wrong. Rows record the kind of each figure, tables count the kinds, and comparisons take no ratio of two kinds.
 """
 
 from __future__ import annotations
