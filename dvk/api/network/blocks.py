@@ -50,11 +50,16 @@ class Searched:
     @property
     def gain(self) -> float:
         """Speedup of one module over eager, as its search measured it; 1 if there is no drop-in."""
+        return max(float(self.measured["speedup"]), 1.0) if self.measured is not None else 1.0
+
+    @property
+    def measured(self) -> dict[str, Any] | None:
+        """`speedup`, `lo` and `hi` of the drop-in alone, in the search; None if there is none."""
         if self.text is None:
-            return 1.0
+            return None
         assert self.result is not None
-        fastest = max(row["speedup"] or 1.0 for row in self.result.summary["portfolio"])
-        return max(float(self.result.summary["speedup"] or fastest), 1.0)
+        rows = [row for row in self.result.summary["portfolio"] if row["speedup"]]
+        return max(rows, key=lambda row: row["speedup"])
 
     @property
     def text(self) -> str | None:

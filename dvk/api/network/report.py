@@ -85,7 +85,7 @@ def _rows(blocks: Blocks, left: Mapping[str, str], proved: Proved) -> list[dict[
             if group.name in proved.kept and path not in left and path not in proved.idle
         ]
         result = searched.result if searched is not None else None
-        bounds = result.interval if result is not None else None
+        alone = searched.measured if searched is not None else None
         rows.append(
             {
                 "name": group.name,
@@ -96,9 +96,9 @@ def _rows(blocks: Blocks, left: Mapping[str, str], proved: Proved) -> list[dict[
                 "ms": group.ms,
                 "tried": tried.gain if tried else None,
                 "operators_left": tried.left if tried else None,
-                "speedup": result.speedup if result is not None and result.faster else None,
-                "lo": bounds[0] if bounds else None,
-                "hi": bounds[1] if bounds else None,
+                "speedup": alone and alone["speedup"],
+                "lo": alone and alone["lo"],
+                "hi": alone and alone["hi"],
                 "patched": patched,
                 "why": "" if patched else _why(group.name, blocks, taken, proved),
                 "run": str(result.run) if result is not None else None,
@@ -142,7 +142,11 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     for row in found["blocks"]:
         head = f"{row['name']} ({row['instances']} of them, {row['share']:.0%} of the time)"
         if row["patched"]:
-            alone = f"{row['speedup']:.2f}x alone" if row["speedup"] else "not proved alone"
+            alone = (
+                f"{row['speedup']:.2f}x alone in the search"
+                if row["speedup"]
+                else "not timed alone"
+            )
             told.append(f"  {head}: {alone}, {len(row['patched'])} patched")
         else:
             told.append(f"  {head}: left, {row['why']}")
