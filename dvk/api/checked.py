@@ -41,7 +41,9 @@ def differs(
     args, given = map_tensors(lambda tensor: tensor.detach().clone(), (list(inputs), dict(kwargs)))
     state = snapshot(subject) if isinstance(subject, nn.Module) else {}
     try:
-        with torch.no_grad(), seeded(SEED):
+        # The other process has no autocast on, which would round more coarsely than the comparison bears.
+        off = torch.autocast(written.device, enabled=False)
+        with torch.no_grad(), off, seeded(SEED):
             expected = [
                 (name, tensor.cpu()) for name, tensor in named_tensors(subject(*args, **given))
             ]

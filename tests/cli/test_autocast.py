@@ -91,14 +91,17 @@ def test_a_search_under_autocast(tmp_path: Path) -> None:
 
     model = run_source(SOURCE.replace("32, 16)", "512, 64)").replace("=16", "=64")).Model().eval()
     x = torch.randn(512, 64)
+    how = {"optimize.confirm": False, "judge.search_s": 0.05}
     with torch.autocast("cpu", torch.bfloat16):
-        found = dvk.optimize(model, x, budget_s=3, own_kernels=True, out=tmp_path / "run")
-        turns = (tmp_path / "run" / "turns.jsonl").read_text().splitlines()
-        first = json.loads(turns[0])
-        assert (
-            first["verdict"]["status"] == "ok"
-            and "_dvk_under = torch.bfloat16" in first["candidate"]["source"]
+        found = dvk.optimize(
+            model, x, budget_s=3, own_kernels=True, out=tmp_path / "run", settings=how
         )
-        with torch.no_grad():
-            assert torch.allclose(found.module(x), model(x), atol=3e-2)
+    turns = (tmp_path / "run" / "turns.jsonl").read_text().splitlines()
+    first = json.loads(turns[0])
+    assert first["verdict"]["status"] == "ok", first["verdict"]
+    assert "_dvk_under = torch.bfloat16" in first["candidate"]["source"]
     assert json.loads((tmp_path / "run" / "task.jsonl").read_text())["autocast"] == "bfloat16"
+    # Nothing is confirmed: the best is kept for a caller that proves it.
+    assert {json.loads(turn)["verdict"]["tier"] for turn in turns} == {"search"}
+    kept = found.summary["unproven"]
+    assert not found.faster and (kept is None or "_dvk_under" in Path(kept).read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from dvk.composer.capture.export import trace_module
+from tests.composer.autocast_files import outcome
 from tests.composer.dropins import Counting, agree, module_text
 from tests.composer.programs import run_source
 from tests.composer.training_steps import TrainingDropIn
 
+FILES = Path(__file__).resolve().parents[2] / "data" / "tasks"
 HEAD = "import torch.nn.functional as F\n"
 MLP = "self.n = nn.LayerNorm(16)\nself.a = nn.Linear(16, 32)\nself.b = nn.Linear(32, 16)"
 CASES = {
@@ -154,3 +157,22 @@ def test_the_capture_of_one_device_says_nothing_of_another() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         captured = trace_module(model, [x], ["x"])
     assert captured.under == "bfloat16" and captured.autocast == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("folder", "train"), [("examples", False), ("train/development", True)])
+def test_files_of_modules_are_right_under_autocast(folder: str, train: bool) -> None:
+    paths = sorted((FILES / folder).glob("*.py"))
+    found = {path.stem: outcome(path, train=train) for path in paths}
+    assert len(found) >= 12 and set(found.values()) == {"ok"}, found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["triton", "cuda"])
+@pytest.mark.parametrize(
+    "name", ["layer_norm_gelu", "swiglu_gate", "cross_entropy_vocabulary", "attention_block"]
+)
+@pytest.mark.parametrize("train", [False, True])
+def test_files_are_right_under_autocast_on_a_gpu(name: str, backend: str, train: bool) -> None:
+    path = FILES / "train" / "development" / f"{name}.py"
+    assert outcome(path, train=train, device="cuda", backend=backend) == "ok"
