@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from dvk.composer.capture.export import trace_module
 from tests.composer.autocast_files import outcome
-from tests.composer.dropins import Counting, agree, module_text
+from tests.composer.dropins import Counting, agree, importable, module_text
 from tests.composer.programs import run_source
 from tests.composer.training_steps import TrainingDropIn
 
@@ -157,6 +157,47 @@ def test_the_capture_of_one_device_says_nothing_of_another() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         captured = trace_module(model, [x], ["x"])
     assert captured.under == "bfloat16" and captured.autocast == ()
+
+
+def calls_of_operators() -> int:
+    known = torch.ops.__dict__.get("_dvk_operators", {})
+    return sum(one.calls for one in known.values())
+
+
+@torch.no_grad()
+def test_a_compiler_around_it_keeps_the_kernels() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(12, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = Counting(text("a part without autocast"), x)
+    importable(made.module)
+    compiled = torch.compile(made.new, backend="aot_eager", fullgraph=True)
+    for on in (True, False):
+        before = calls_of_operators()
+        with torch.autocast("cpu", torch.bfloat16, enabled=on):
+            got, same = compiled(x), made.reference(x)
+        assert as_good(got, same, wide(made.reference)(x.double()))
+        assert calls_of_operators() - before == int(on)
+
+
+@pytest.mark.parametrize("backward_too", [True, False])
+def test_a_compiled_training_step_keeps_the_kernels(backward_too: bool) -> None:
+    torch.manual_seed(0)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = TrainingDropIn(text("a part without autocast"), torch.randn(12, 16))
+    importable(made.module)
+    found, before = [], calls_of_operators()
+    arms = (torch.compile(made.new, backend="aot_eager", fullgraph=True), made.model)
+    for model in (*arms, wide(made.model)):
+        x = made.args[0].to(next(model.parameters()).dtype).requires_grad_(True)
+        with torch.autocast("cpu", torch.bfloat16):
+            result = model(x)
+            with torch.autocast("cpu", torch.bfloat16, enabled=backward_too):
+                wanted = [x, *model.parameters()]
+                found.append(
+                    [result, *torch.autograd.grad(result, wanted, torch.ones_like(result))]
+                )
+    assert as_good(*found) and calls_of_operators() - before == 2
 
 
 @pytest.mark.slow

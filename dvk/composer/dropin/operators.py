@@ -140,6 +140,9 @@ def traced(
     made_for = " or ".join(_described(one.first) for one in able)
     trains = all(one.first.backward is not None for one in able)
     why = f"kernels exist for {made_for}, without {'' if trains else 'gradients or '}autocast"
+    if (under := fused[0].captured.under) is not None:
+        bare = "" if trains else ", without gradients"
+        why = f"kernels exist for {made_for}, under autocast to {under}{bare}"
     if any(one.first.ranges for one in able):
         why += "; dimensions that are marked as dynamic need these limits"
     parts = [
@@ -185,11 +188,11 @@ def _described(one: Fused) -> str:
 
 def _suits(task: Task, one: Operator, names: dict[str, str], conditions: str) -> str:
     """The method that checks whether the arguments match the program, in terms that a trace can guard."""
-    lines = [conditions, f"not torch.is_autocast_enabled({task.device!r})"]
-    if one.first.captured.under is not None:
-        lines = [
-            "False"
-        ]  # the operators run with autocast off, and a compiler around them decides that
+    on = f"torch.is_autocast_enabled({task.device!r})"
+    lines = [conditions, f"not {on}"]
+    if (under := one.first.captured.under) is not None:
+        kind = f"torch.get_autocast_dtype({task.device!r})"
+        lines = [conditions, on, f"{kind} == torch.{under}"]
     lines += [
         f"self.get_submodule({path!r}).training is {mode}"
         for path, mode in one.first.captured.modes.items()
@@ -309,6 +312,8 @@ def _operator(task: Task, one: Operator, names: dict[str, str], held: Held, kind
         if first.graph_replay
         else f"{run}({', '.join(given)})"
     )
+    if first.captured.under is not None:
+        call = f"dvk_cast_off({task.device!r}, lambda: {call})"
     bound = f"({''.join(f'{text}, ' for text in weights)})"
     kept = f"{name}_kept = {{}}\n\n\n" if keeps else ""
     seeded = ", seeded=True" if one.results.seeded else ""

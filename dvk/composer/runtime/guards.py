@@ -132,6 +132,12 @@ def dvk_uncast(device: str, run: Callable[..., Any], given: tuple) -> Any:
         torch.set_autocast_enabled(device, True)
 
 
+def dvk_cast_off(device: str, run: Callable[[], Any]) -> Any:
+    """What `run` computes with autocast off, whether or not it is on around it."""
+    with torch.autocast(device, enabled=False):
+        return run()
+
+
 def dvk_miscast(device: str, under: torch.dtype | None, same: tuple = ()) -> str:
     """How autocast is not what kernels were made for; empty if it is."""
     kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
