@@ -13,7 +13,7 @@ from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.codegen.base import Codegen, KernelSet, codegen
 from dvk.composer.dropin import facts, forward, layouts, source_file
-from dvk.composer.fusion import column_sums, matmul_rules, siblings
+from dvk.composer.fusion import column_sums, matmul_rules, recompute, siblings
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
@@ -105,7 +105,19 @@ def fuse_graph(
     join: bool = False,
 ) -> Composition:
     """Fuse like `fuse`, from a graph alone; kernels are numbered from `first`. With `join`, small ones side by side are one."""
-    graph = recipes.rewrite(graph, names, device)
+    return _fused(recipes.rewrite(graph, names, device), names, device, tf32, first, join)
+
+
+def _fused(
+    graph: Graph,
+    names: tuple[str, ...],
+    device: str,
+    tf32: bool,
+    first: int,
+    join: bool,
+    again: bool = False,
+) -> Composition:
+    """Fuse a rewritten graph; `again`: some of it is computed twice already."""
     how = recipes.allowed(graph, names), names.__contains__, tf32
     prims = lower(graph, *how, device=device)
     if repeated := matmul_rules.repeated(prims):
@@ -117,7 +129,11 @@ def fuse_graph(
         part = partition(prims, merge)
     if not matmul_rules.are_whole(part):
         names = tuple(n for n in names if n not in convolution.PRODUCTS)
-        return fuse_graph(graph, names, device, tf32, first, join)
+        return _fused(graph, names, device, tf32, first, join, again)
+    if device == "cuda" and not join and not again:
+        twice = recompute.recomputed(graph, prims, part)
+        if twice is not None:
+            return _fused(twice, names, device, tf32, first, join, again=True)
     if join:
         part = siblings.joined(prims, part)
     strides = layouts.layouts(graph, prims)
