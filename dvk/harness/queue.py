@@ -238,6 +238,7 @@ class JudgeQueue(Generic[K]):
 
     def warm(self) -> None:
         """Start the imports for recording launch plans, which take seconds, if there is a GPU to replay them on."""
+        self._warm = True
         if machine.gpu_names():
             threading.Thread(target=recording.warm, args=(self.config.limits,), daemon=True).start()
 
@@ -249,7 +250,6 @@ class JudgeQueue(Generic[K]):
             asked.spec.contract != "module"
             and backends.get(asked.candidate.backend).has_launch_plan
         ):
-            self._warm = True
             self.warm()
 
     # ------------------------------------------------------------ workers

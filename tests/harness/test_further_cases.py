@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.harness.checking.input_families import ARGUED, NONFINITE
-from dvk.harness.processes.weight_rewrites import WAYS, all_ways, rewrite
+from dvk.harness.processes.weight_rewrites import WAYS, all_ways, pack_recurrent, rewrite
 from dvk.harness.supervision.memory_growth import Footprint, Outputs, growth
 from dvk.harness.transport.calls import describe
 from tests.harness.problems import cases_of, made, model, refusals
@@ -362,3 +362,11 @@ def test_a_number_is_given_with_the_other_sign_beside_other_arguments(seed: int)
     assert refusals(cases, lambda m, *args: m(*args)) == {}
     assert refusals(cases, of_size)
     assert any(case.args[2] < 0 for case in made(cases) if case.key.family == "edges")
+
+
+def test_recurrent_layers_are_packed_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[nn.Module] = []
+    module = nn.Sequential(nn.Linear(3, 3), nn.ModuleDict({"a": nn.LSTM(3, 4), "b": nn.GRU(3, 4)}))
+    monkeypatch.setattr(nn.RNNBase, "flatten_parameters", lambda layer: packed.append(layer))
+    pack_recurrent(module)
+    assert packed == [module[1]["a"], module[1]["b"]]

@@ -9,7 +9,7 @@ import pytest
 from dvk import machine, tasks
 from dvk.composer.dropin import lines
 from dvk.harness import JudgeQueue, judge
-from dvk.records import Status
+from dvk.records import Candidate, Status
 from tests.harness.conftest import FILES, candidate
 
 pytestmark = [
@@ -64,6 +64,34 @@ def test_a_reference_that_reads_a_number_from_the_host_is_timed_from_end_to_end(
     verdicts = judge(task, [own, same, own], config=quick)
     assert [v.status for v in verdicts] == [Status.OK] * 3, [v.error for v in verdicts]
     assert all(v.timing is not None and v.timing.regime == "end_to_end" for v in verdicts)
+
+
+RECURRENT = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(32, 64, num_layers=2)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def get_inputs():
+    return [torch.randn(20, 8, 32)]
+"""
+
+
+def test_recurrent_weights_are_in_one_piece_when_a_candidate_is_timed(quick, tmp_path):
+    """The unchanged module was 0.88 to 0.97 times as fast as itself: checks had left its weights apart, and cuDNN copied them each time."""
+    (tmp_path / "recurrent.py").write_text(RECURRENT)
+    task = tasks.load(str(tmp_path / "recurrent.py"), device="cuda")
+    source = f"{RECURRENT}\n\nModelNew = Model\n"
+    (verdict,) = judge(task, [Candidate(source=source, backend="triton")], config=quick)
+    assert verdict.status is Status.OK and verdict.timing is not None, verdict.error
+    assert verdict.timing.regime == "end_to_end" and verdict.timing.speedup.hi > 0.99
 
 
 def test_baselines_are_timed_by_the_device_beside_a_plan(quick):

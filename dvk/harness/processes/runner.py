@@ -31,7 +31,7 @@ from dvk.harness.checking.written_inputs import restoring
 from dvk.harness.processes.failures import compiler_says, failure
 from dvk.harness.processes.tensor_matching import Places
 from dvk.harness.processes.training_step import TrainingStep, begin
-from dvk.harness.processes.weight_rewrites import LOAD, rewrite
+from dvk.harness.processes.weight_rewrites import LOAD, pack_recurrent, rewrite
 from dvk.harness.provenance.operators import forbidden
 from dvk.harness.supervision.memory_growth import Outputs
 from dvk.harness.timing.baselines import ARMS
@@ -201,6 +201,8 @@ class Runner:
                 self.model.load_state_dict(
                     lent if self.places.exact else self.places.state(own, lent)
                 )
+            if self.role == "candidate":
+                pack_recurrent(self.model)
             self.initial = buffers_of(self.model)
             return {"missing": self.places.missing(lent), "names": self.places.names}
         finally:

@@ -50,6 +50,16 @@ def rewrite(model: nn.Module, values: Values, way: str) -> bool:
     return True
 
 
+def pack_recurrent(model: nn.Module) -> None:
+    """Put the weights of recurrent layers into one piece of memory again, as these layers do when they are made on a GPU.
+
+    Other ways to write weights take them apart, and cuDNN would then copy them in each call, which it does not do for the reference.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()
+
+
 Pairs = Mapping[str, tuple[torch.Tensor, torch.Tensor]]
 
 

@@ -78,7 +78,10 @@ def open_judges(
         UsageError, MachineError: see `num_workers`.
     """
     spec = JudgeSpec(contract=default_contract(device))
-    return ReportingJudgeQueue(progress, workers_for(request, config, device), config, spec=spec)
+    judging = ReportingJudgeQueue(progress, workers_for(request, config, device), config, spec=spec)
+    if device == "cuda" and config.remote.judge is None and config.remote.engine is None:
+        judging.warm()  # while the first tasks are examined
+    return judging
 
 
 def play_all(
