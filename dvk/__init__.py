@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dvk.api import Result, evaluate, optimize, verify
+    from dvk.api.calls import Calls, capture
     from dvk.api.network import ModelResult, optimize_model
     from dvk.api.scoring import Scored, Scorer, score
     from dvk.errors import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Calls",
     "DvkError",
     "Library",
     "LibraryError",
@@ -40,6 +42,7 @@ __all__ = [
     "TaskError",
     "UsageError",
     "Verdict",
+    "capture",
     "evaluate",
     "optimize",
     "optimize_model",
@@ -48,6 +51,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Calls": "dvk.api.calls",
+    "capture": "dvk.api.calls",
     "Result": "dvk.api",
     "evaluate": "dvk.api",
     "optimize": "dvk.api",

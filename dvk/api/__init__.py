@@ -4,6 +4,7 @@
     graphed   text of a captured graph
     written   a live module as a task file
     checked   whether the file is the module
+    calls     the calls that a running model makes, as tasks
     result    what a search gives back
 
 They raise `dvk.DvkError`s, whose text says what to do, print nothing on stdout, and show progress on stderr only where that is asked

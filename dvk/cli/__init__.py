@@ -11,6 +11,7 @@ import typer
 
 import dvk
 from dvk.cli import (
+    capture,
     convert,
     doctor,
     eval,
@@ -63,6 +64,7 @@ app.add_typer(workspace.app, name="workspace")
 app.command("explain")(explain.command)
 app.command("export")(export.command)
 app.command("eval")(eval.command)
+app.command("capture", context_settings={"allow_interspersed_args": False})(capture.command)
 app.add_typer(sft.app, name="sft")
 app.command("train")(train.command)
 app.command("measure")(measure.command)

@@ -14,11 +14,14 @@ def command(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Examples (.jsonl, .parquet), a table of problems, a folder of task files, or generated:COUNT."
+            help="Examples (.jsonl, .parquet), a table of problems, a folder of task files or of definitions, or generated:COUNT."
         ),
     ],
     target: Annotated[
-        Path, typer.Argument(help="A .jsonl or .parquet file; for tasks and harbor a folder.")
+        Path,
+        typer.Argument(
+            help="A .jsonl or .parquet file; for tasks, harbor and flashinfer a folder."
+        ),
     ],
     to: Annotated[
         str | None, typer.Option(help="What to write, see below (default: by TARGET).")
@@ -53,7 +56,8 @@ def command(
       rl         the table of problems that RL is run on (.parquet)
       prompts    tasks with chat prompts for TRL, verl and SkyRL (.parquet)
       harbor     task trees for Harbor, whose tests ask a `dvk serve` (folder)
-    All but the last two are read, too; what SOURCE is, its columns tell.
+      flashinfer definitions and workloads of FlashInfer-Bench (folder)
+    All but prompts and harbor are read, too; what SOURCE is, its columns tell.
     """
     from dvk.errors import UsageError
     from dvk.pipelines.convert import PromptOptions, convert

@@ -17,7 +17,8 @@ def command(
     suite: Annotated[
         Path | None,
         typer.Argument(
-            help="Folder of task files (sub-folders are levels), a checkout of a known benchmark, or a .parquet of problems."
+            help="Folder of task files (sub-folders are levels), a checkout of a known benchmark, a .parquet of problems, "
+            "or a folder of definitions in FlashInfer-Bench's or SOL-ExecBench's layout."
         ),
     ] = None,
     policy: Annotated[
@@ -264,7 +265,23 @@ def _notes(summary: dict[str, Any]) -> list[str]:
     lines += [f"failed: {name}: {why}" for name, why in list(summary["failed"].items())[:10]]
     if len(summary["failed"]) > 10:
         lines.append(f"and {len(summary['failed']) - 10} more; all are in {summary['run']}")
+    if summary.get("weighted"):
+        lines += _weighted(summary)
     return lines + [f"KernelBench's layout: {path}" for path in summary.get("kernelbench", [])]
+
+
+def _weighted(summary: dict[str, Any]) -> list[str]:
+    """The gain by launches, and where solutions and traces are."""
+    whole = summary["weighted"]
+    lines = []
+    if whole["speedup"] is not None:
+        lines.append(
+            f"by launches: {whole['reference_ms']:.4g} → {whole['ms']:.4g} ms, {whole['speedup']:.3f}× "
+            + ", ".join(f"{n} {one['speedup']:.3f}×" for n, one in whole["by_kind"].items())
+        )
+    if summary.get("trace_set"):
+        lines.append(f"{summary['num_solutions']} solutions with traces: {summary['trace_set']}")
+    return lines
 
 
 def _told(summary: dict[str, Any]) -> list[str]:

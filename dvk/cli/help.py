@@ -55,6 +55,7 @@ EXAMPLES = {
         "dvk verify model.py best.py --tier claim --json",
         "dvk verify model.py best.py --autocast bfloat16",
         "dvk verify --batch jobs.jsonl --workers 4 --out runs/batch",
+        "dvk verify flashinfer-trace/definitions/norm/rms_h4096.json my_solution.json",
     ),
     "dvk explain": (
         "dvk explain runs/gate/best.py",
@@ -82,7 +83,12 @@ EXAMPLES = {
         "dvk eval data/tasks/examples",
         "dvk eval my_tasks --policy nano --turns 4 --out runs/nano",
         "dvk eval my_tasks --policy auto:nano --turns 8 --baseline compile",
+        "dvk eval flashinfer-trace --turns 4 --only rms_h4096-batch=16",
         "dvk eval --compare runs/a runs/b",
+    ),
+    "dvk capture": (
+        "dvk capture calls -- python serve.py --port 8000",
+        "dvk capture --only DecoderLayer calls -- python generate.py",
     ),
     "dvk sft": (
         "dvk sft --tasks 200 --out runs/sft",
@@ -136,6 +142,7 @@ EXAMPLES = {
         "dvk convert problems.parquet my_tasks",
         "dvk convert examples.jsonl table.parquet --to combined",
         "dvk convert generated:2000 tasks.parquet --to prompts --split train",
+        "dvk convert flashinfer-trace my_tasks --to tasks",
     ),
     "dvk serve": ("dvk serve --port 8000",),
     "dvk mcp": ("dvk mcp",),

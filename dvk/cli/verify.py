@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 
     from dvk.config import JudgeConfig
     from dvk.pipelines.verify import VerifyJob, VerifyRow
+    from dvk.pipelines.verify.solutions import JudgedSolutions
 
 
 def command(
     reference: Annotated[
-        str | None, typer.Argument(help="The reference: model.py, model.py:Name or pkg.model:Name.")
+        str | None,
+        typer.Argument(
+            help="The reference: model.py, model.py:Name or pkg.model:Name; or a definition or a folder of FlashInfer-Bench."
+        ),
     ] = None,
     candidates: Annotated[
-        list[Path] | None, typer.Argument(help="Files that define ModelNew.")
+        list[Path] | None,
+        typer.Argument(
+            help="Files that define ModelNew; of definitions, solutions (default: those of the folder)."
+        ),
     ] = None,
     batch: Annotated[
         Path | None,
@@ -124,7 +131,7 @@ def command(
     from dvk import config as configuration
     from dvk.pipelines.verify import VerifyRequest, verify
 
-    jobs, name = _jobs(reference, candidates, batch)
+    jobs, name, solutions = _jobs(reference, candidates, batch)
     request = VerifyRequest(
         jobs=jobs,
         name=name,
@@ -154,6 +161,10 @@ def command(
     )
     rows, folder = verify(request, merged, progress=_progress)
     print(f"verdicts: {folder / 'verdicts.jsonl'}", file=sys.stderr)
+    if solutions is not None:
+        place, missing = solutions.write(rows, folder)
+        left_out = f", without {missing} that have no time or no status there" if missing else ""
+        print(f"traces: {place}{left_out}", file=sys.stderr)
     _print(rows, merged.judge, as_json)
 
 
@@ -180,10 +191,6 @@ def _check(
             else "--batch takes no other files",
             "dvk verify reference.py candidate.py, or dvk verify --batch jobs.jsonl",
         )
-    if batch is None and not candidates:
-        raise UsageError(
-            "no candidate given", "dvk verify reference.py candidate.py [more candidates]"
-        )
     if tier not in ("smoke", "search", "claim"):
         raise UsageError(f"unknown tier: `{tier}`", "choose smoke, search or claim")
     from dvk.harness.session.judge_spec import Contract
@@ -196,16 +203,23 @@ def _check(
 
 def _jobs(
     reference: str | None, candidates: list[Path] | None, batch: Path | None
-) -> tuple[tuple[VerifyJob, ...], str]:
-    """What to judge, and a name for the run folder."""
+) -> tuple[tuple[VerifyJob, ...], str, JudgedSolutions | None]:
+    """What to judge, a name for the run folder, and the solutions if it is these."""
     from dvk.pipelines.verify import jobs_of, jobs_of_batch
+    from dvk.pipelines.verify.solutions import names_definitions, solutions_of
 
     if batch is not None:
-        return jobs_of_batch(batch), batch.stem
+        return jobs_of_batch(batch), batch.stem, None
     assert reference is not None
-    return jobs_of(reference, candidates or []), reference.rpartition("/")[2].replace(
-        ".py", ""
-    ).replace(":", "-")
+    if names_definitions(reference):
+        solutions = solutions_of(reference, candidates or [])
+        return solutions.jobs, Path(reference).resolve().stem, solutions
+    if not candidates:
+        raise UsageError(
+            "no candidate given", "dvk verify reference.py candidate.py [more candidates]"
+        )
+    name = reference.rpartition("/")[2].replace(".py", "").replace(":", "-")
+    return jobs_of(reference, candidates), name, None
 
 
 def _selftest(

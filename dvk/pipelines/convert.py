@@ -3,9 +3,11 @@
     examples    ours (JSONL), or any published format   →   ours, combined and coldstart (parquet), seed, skills, selection (JSONL)
     problems    a folder of task files, or a table      →   a folder of task files, rl (parquet)
     problems    a folder of task files, or generated:N  →   prompts (parquet) for TRL, verl and SkyRL, harbor (folder of task trees)
+    definitions a folder of FlashInfer-Bench's layout   →   a folder of task files, one a workload
+    problems    a folder of task files                  →   flashinfer (folder of definitions and workloads)
 
-Nothing is executed: an imported example stays unverified. Rows that cannot be parsed, or do not fit the target's format, are
-left out and reported.
+Nothing is executed but in the last one, which captures each task in the sandbox: an imported example stays unverified. Rows that cannot be
+parsed, or do not fit the target's format, are left out and reported.
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ from dvk.interop import harbor, prompt_rows
 from dvk.interop.davinci import formats
 from dvk.interop.davinci.dialect import DaVinciDialect
 from dvk.interop.davinci.formats import rl, writing
+from dvk.interop.flashinfer import conversion as definitions
+from dvk.interop.flashinfer.dataset import is_dataset
 from dvk.interop.kernelbench.problems import problems as problems_of
 from dvk.interop.problem_sets import ENDLESS, GENERATED, Part, Problem, ProblemSet
 from dvk.learn import examples as ours
 from dvk.records import BackendName, Device
 
 OURS, TASKS, RL, PROMPTS, HARBOR = "examples", "tasks", "rl", "prompts", "harbor"
-FORMS = (OURS, *writing.WRITERS, TASKS, RL, PROMPTS, HARBOR)
+FLASHINFER = "flashinfer"
+FORMS = (OURS, *writing.WRITERS, TASKS, RL, PROMPTS, HARBOR, FLASHINFER)
 _PARQUET = (RL, PROMPTS, *writing.PARQUET)
-_FOLDERS = (TASKS, HARBOR)
+_FOLDERS = (TASKS, HARBOR, FLASHINFER)
 _SUFFIX = {
     form: "" if form in _FOLDERS else ".parquet" if form in _PARQUET else ".jsonl" for form in FORMS
 }
@@ -98,7 +103,11 @@ def convert(
             )
         if target.exists() and not replace and (form not in _FOLDERS or any(target.iterdir())):
             raise UsageError(f"`{target}` exists", "choose another place, or use --replace")
-        if form == TASKS:
+        if form == TASKS and is_dataset(source):
+            done.number = definitions.write_tasks(source, target, done.problems)
+        elif form == FLASHINFER:
+            done.number = definitions.write_definitions(source, target, done.problems)
+        elif form == TASKS:
             done.number = write_tasks(source, target)
         elif form == HARBOR:
             done.number = harbor.write(target, asked(source, options, done.problems))

@@ -112,6 +112,10 @@ class Verdict(Record):
     worst_error: float | None = Field(
         None, description="Largest error seen, relative to the output's scale."
     )
+    worst_absolute_error: float | None = Field(
+        None,
+        description="Largest absolute error of the first native call; null if it was not right, or there is no floating output.",
+    )
     num_checks: int = Field(0, description="Input sets (seeds × shapes) compared.")
     shapes: tuple[str, ...] = Field((), description="The shape variants compared, as text.")
     timing: Timing | None = Field(

@@ -19,6 +19,9 @@ from dvk.errors import TaskError
 
 GET_INPUTS = "get_inputs"
 GET_INIT_INPUTS = "get_init_inputs"
+GET_SHAPE_VARIANTS = "get_shape_variants"
+"""Optional: a list of (name, [(input, dimension, size), …]), the other sizes to judge at; without it they are searched."""
+OF_THE_FILE = (GET_INPUTS, GET_INIT_INPUTS, GET_SHAPE_VARIANTS)
 
 
 def find(
@@ -35,9 +38,7 @@ def find(
         TaskError: nothing fits, several do, or the name is not an nn.Module class or a function.
     """
     classes = _own(module, _is_module_class)
-    functions = [
-        n for n in _own(module, inspect.isfunction) if n not in (GET_INPUTS, GET_INIT_INPUTS)
-    ]
+    functions = [n for n in _own(module, inspect.isfunction) if n not in OF_THE_FILE]
     if name is not None:
         return name, _kind_of_named(module, name, file, [*classes, *functions])
     if "Model" in classes or (not classes and _is_module_class(getattr(module, "Model", None))):

@@ -16,7 +16,7 @@ import torch
 
 from dvk.crashes import text_of
 from dvk.errors import DvkError, MachineError, TaskError
-from dvk.records import Task, content_hash
+from dvk.records import ShapeVariant, Task, content_hash
 from dvk.tasks import beside, entry, packages, searched, variants
 from dvk.tasks.build import BuiltTask, build, run_file
 from dvk.tasks.gradients import check_gradients
@@ -81,7 +81,7 @@ def _examine(channel: SessionChannel, request: dict[str, Any]) -> None:
     )
     channel.send({"task": task.model_dump(mode="json")})
     channel.send({"stage": "trying other shapes"})
-    _search_shapes(channel, built, task)
+    _try_shapes(channel, built, task)
     channel.send({"done": True})
 
 
@@ -267,9 +267,34 @@ def _nan_hint(built: BuiltTask) -> str:
 # ---------------------------------------------------------------- other shapes
 
 
-def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> None:
-    indexes = any(spec.dtype.startswith(("int", "uint")) for spec in task.inputs)
+def _try_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> None:
+    """Report the shapes that the reference accepts, of those that the file lists, or else of likely ones."""
     state = snapshot(built.model)
+    listed = variants.listed(built.namespace.get(entry.GET_SHAPE_VARIANTS), task.inputs)
+    if listed is None:
+        _search_shapes(channel, built, task, state)
+        return
+    end = time.monotonic() + SEARCH_S
+    for candidate in listed:
+        if time.monotonic() > end:
+            return
+        if _accepts(_trial(built, task, candidate), candidate.name, TRIAL_SEEDS[0], state):
+            channel.send({"variant": candidate.model_dump(mode="json")})
+        elif task.device == "cuda" and not _alive():
+            return
+
+
+def _trial(built: BuiltTask, task: Task, candidate: ShapeVariant) -> BuiltTask:
+    return BuiltTask(
+        task.model_copy(update={"shape_variants": (candidate,)}),
+        built.module,
+        built.model,
+        built.constructed_on_device,
+    )
+
+
+def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task, state: State) -> None:
+    indexes = any(spec.dtype.startswith(("int", "uint")) for spec in task.inputs)
     end = time.monotonic() + SEARCH_S
     count = 0
     for axis in variants.axes(task.inputs):
@@ -285,12 +310,7 @@ def _search_shapes(channel: SessionChannel, built: BuiltTask, task: Task) -> Non
                 candidate = variants.variant(name, group, size)
                 # An out-of-range index for a smaller size may be missing from one draw, hardly from three.
                 seeds = TRIAL_SEEDS if indexes and size < axis.size else TRIAL_SEEDS[:1]
-                trial = BuiltTask(
-                    task.model_copy(update={"shape_variants": (candidate,)}),
-                    built.module,
-                    built.model,
-                    built.constructed_on_device,
-                )
+                trial = _trial(built, task, candidate)
                 if all(_accepts(trial, name, seed, state) for seed in seeds):
                     channel.send({"variant": candidate.model_dump(mode="json")})
                     accepted += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dvk.errors import TaskError
 from dvk.records import ShapeVariant, TensorSpec
 
 MAX_VARIANTS = 5
@@ -92,6 +93,32 @@ def variant(name: str, members: Members, size: int) -> ShapeVariant:
     return ShapeVariant(
         name=name, changes=tuple((leaf, dimension, size) for leaf, dimension in members)
     )
+
+
+def listed(function: object, inputs: Sequence[TensorSpec]) -> list[ShapeVariant] | None:
+    """Return the variants that a file lists; None if it has no such function.
+
+    Raises:
+        TaskError: it fails, or an entry is no (name, [(input, dimension, size), …]) of the inputs.
+    """
+    if not callable(function):
+        return None
+    hint = 'return e.g. [("batch=1", [("x", 0, 1)])]'
+    ranks = {spec.name: len(spec.shape) for spec in inputs}
+    found = []
+    try:
+        for name, changes in function():
+            for one, dimension, size in changes:
+                if one not in ranks or not 0 <= dimension < ranks[one] or size < 1:
+                    raise TaskError(
+                        f"get_shape_variants() has no valid ({one!r}, {dimension}, {size})", hint
+                    )
+            found.append(ShapeVariant(name=name, changes=tuple(map(tuple, changes))))
+    except TaskError:
+        raise
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise TaskError(f"get_shape_variants() failed: {error}", hint) from error
+    return found
 
 
 def few(found: Sequence[ShapeVariant]) -> tuple[ShapeVariant, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,3 +176,14 @@ def buffers_agree(
             text = f"the buffer `{name}` differs after the call by {errors.worst:.1e} of scale ({case.text})"
             return Comparison(text, errors, ceiling.worst)
     return Comparison(None, notes=tuple(notes))
+
+
+def furthest(outputs: Sequence[Any], expected: Sequence[compare.ExpectedLeaf]) -> float | None:
+    """Return the largest absolute error of right outputs against the reference's own; None without a floating output."""
+    worst = [
+        float(move.max())
+        for got, want in zip(outputs, expected, strict=True)
+        if isinstance(got, torch.Tensor) and want.scale is not None
+        for _, move, _, _ in compare.sliced_ratios(got, want.same, want)
+    ]
+    return max(worst, default=None)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dvk.config import JudgeConfig
+from dvk.harness.checking.agreement import furthest
 from dvk.harness.checking.case import Case, Comparison
 from dvk.harness.checking.case_keys import OTHER_MODE, InputSetKey
 from dvk.harness.checking.cases import Cases
@@ -75,6 +76,8 @@ class CandidateChecks:
         self.runner, self.say, self.threads, self.turn = runner, say, threads, turn
         self.checked: list[CheckedSet] = []
         self.worst = 0.0
+        self.worst_absolute: float | None = None
+        """Of the first native call, once it is right."""
         self.tolerance = 0.0
         self.follows = False
         """Whether it takes the reference's state_dict."""
@@ -180,6 +183,8 @@ class CandidateChecks:
                 for leaf in leaves
                 if "address" in leaf and (layout := layout_claimed(leaf)) is not None
             ]
+        if not self.checked:
+            self.worst_absolute = furthest(outputs, case.expected)
         self._buffers_agree(case)
         self.alias_check.accept(case, leaves if self.contract == "module" else [])
         self.note_checked(case)

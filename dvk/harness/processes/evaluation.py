@@ -239,6 +239,7 @@ class CandidateEvaluation:
             "precision": self.task.precision if reached else None,
             "tolerance": self.checks.tolerance if reached else None,
             "worst_error": worst if reached else None,
+            "worst_absolute_error": self.checks.worst_absolute,
             "num_checks": len(self.checks.checked),
             "shapes": list(dict.fromkeys(one.text for one in self.checks.checked)),
             "families": list(dict.fromkeys(one.key.family for one in self.checks.checked)),

@@ -22,6 +22,7 @@ CHECKED = (
     "families",
     "skipped",
     "worst_error",
+    "worst_absolute_error",
     "tolerance",
     "weights",
     "notes",

@@ -9,7 +9,8 @@
     recorded.py   candidates that exist already        retime.py         second times of winners
     progress.py   lines on stderr                      comparing.py      two evaluations, paired by task
     kernelbench_ids.py   KernelBench's numbers          page.py    report.html; compare_page.py, of a comparison
-    lines.py      PyTorch's own lines, once a task
+    lines.py      PyTorch's own lines, once a task     definitions.py    FlashInfer-Bench's folders, solutions and traces
+    launches.py   gains weighted by launches
 
 Every episode is on disk as it ends, so a killed run resumes with the remaining tasks.
 """
@@ -26,11 +27,13 @@ from dvk.backbone import BACKBONES, is_supported
 from dvk.config import Config
 from dvk.errors import UsageError
 from dvk.harness.timing import roofline
+from dvk.interop.flashinfer.dataset import is_dataset
 from dvk.interop.kernelbench import results as kernelbench_results
 from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
-from dvk.pipelines.eval import hygiene, page, playing, recorded, retime, suites, tables
+from dvk.pipelines.eval import definitions, hygiene, page, playing, recorded, retime, suites, tables
 from dvk.pipelines.eval.kernelbench_ids import results
+from dvk.pipelines.eval.launches import weighted
 from dvk.pipelines.eval.lines import judge_lines
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import (
@@ -62,7 +65,8 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
     check(request)
     if request.claim and config.remote.judge is not None:
         remote.require_ours(config, "--claim times winners at the claim tier")
-    problems = suites.read(request.suite, request.only)
+    defined = definitions.read(request.suite) if is_dataset(request.suite) else None
+    problems = suites.read(request.suite, request.only, defined.tasks if defined else ())
     device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
     backend = backends.pick(request.backend, device)
     suite = request.suite.stem if request.suite.is_file() else request.suite.resolve().name
@@ -95,6 +99,7 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
             )
             episodes, unplayed = _played(run, problems, table, meter)
             again = _timed_again(run, episodes, table)
+            results = _with_solutions(run, defined, episodes, again, table)
             if (line := tracebacks.stderr_line(run)) is not None:
                 progress.say(line)
         rows = rows_for(
@@ -107,7 +112,8 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
             request.baselines,
         )
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
-        summary = summarised(request, run, rows, meter, device, backend)
+        summary = summarised(request, run, rows, meter, device, backend) | results
+        summary |= weighted(rows, problems)
         run.append(SUMMARY, summary)
         page.write(run, rows, summary)
         run.finish("done")
@@ -147,6 +153,24 @@ def _played(
         meter.note()
         progress.ended(told)
     return episodes, unplayed
+
+
+def _with_solutions(
+    run: RunFolder,
+    defined: definitions.DefinitionSuite | None,
+    episodes: Sequence[Episode],
+    again: dict[tuple[str, int], Verdict],
+    table: playing.EvalTable,
+) -> dict[str, Any]:
+    """Write the winners of definitions as solutions, with traces; where they are, for the summary."""
+    if defined is None:
+        return {}
+    chosen = {
+        (row["task"], row["sample"]): row["candidate"]
+        for row in run.read(AGAIN)
+        if "candidate" in row
+    }
+    return definitions.write(run, defined, episodes, again, chosen, table.progress, table.judging)
 
 
 def _timed_again(

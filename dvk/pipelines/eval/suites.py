@@ -17,7 +17,8 @@ from dvk.pipelines.eval import layouts
 from dvk.runs import RunFolder
 
 INDEX = "index.json"
-"""In a folder of tasks: a list of objects with `name` and whatever tasks are grouped by (level, category)."""
+"""In a folder of tasks: a list of objects with `name` and whatever tasks are grouped by (level, category); perhaps with `launches`."""
+LAUNCHES = "launches"
 FOLDER = "tasks"
 """Subfolder of a run for tasks that do not lie in files of KernelBench's format."""
 TABLES = (".parquet", ".jsonl", ".json")
@@ -33,6 +34,7 @@ class SuiteTask:
         groups: level, category, … by dimension.
         source: its text, if its file needs rewriting before it is played.
         error: the reason why it cannot be played.
+        launches: how often a model makes its call; None where nothing was counted.
     """
 
     name: str
@@ -40,6 +42,7 @@ class SuiteTask:
     groups: dict[str, str] = field(default_factory=dict)
     source: str | None = None
     error: str | None = None
+    launches: float | None = None
 
     @property
     def number(self) -> int | None:
@@ -48,13 +51,19 @@ class SuiteTask:
         return int(match[1]) if match else None
 
 
-def read(suite: Path, only: Sequence[str] = ()) -> list[SuiteTask]:
+def read(suite: Path, only: Sequence[str] = (), found: Sequence[SuiteTask] = ()) -> list[SuiteTask]:
     """The problems of a folder, a checkout or a table, by name; files that begin with `_` are skipped.
+
+    Args:
+        only: names to keep; empty keeps all.
+        found: the tasks, where the folder holds something else than task files.
 
     Raises:
         UsageError: nothing there, no task in it, an index or a table that cannot be read, or an unknown name in `only`.
     """
-    if suite.is_file() and suite.suffix in TABLES:
+    if found:
+        found = list(found)
+    elif suite.is_file() and suite.suffix in TABLES:
         found = [
             SuiteTask(p.name, suite, {"level": p.level or suite.stem}, p.source)
             for p in rows_of_table(suite)
@@ -90,7 +99,7 @@ def with_sources_on_disk(problems: Sequence[SuiteTask], run: RunFolder) -> list[
 
 def _folder(suite: Path) -> Iterator[SuiteTask]:
     folder = layouts.root(suite)
-    groups = _index(folder)
+    groups, launches = _index(folder)
     for path in sorted(folder.rglob("*.py")):
         own = (path.parent / layouts.ROBUST).is_file()
         if path.name.startswith("_") or (own and path.name != layouts.ROBUST):
@@ -114,19 +123,24 @@ def _folder(suite: Path) -> Iterator[SuiteTask]:
                 str(error_found) if expected else crashes.crashed(error_found, "reading it").message
             )
         group = {kind: path.parent.name} if kind and path.parent != folder else {}
-        yield SuiteTask(name, path, {**group, **groups.get(name, {})}, source, error)
+        of_index = {**group, **groups.get(name, {})}
+        yield SuiteTask(name, path, of_index, source, error, launches.get(name))
 
 
-def _index(folder: Path) -> dict[str, dict[str, str]]:
+def _index(folder: Path) -> tuple[dict[str, dict[str, str]], dict[str, float]]:
+    """What the index groups tasks by, and the launches that it counts."""
     index = folder / INDEX
     if not index.is_file():
-        return {}
+        return {}, {}
     try:
         rows: list[dict[str, Any]] = json.loads(index.read_text(encoding="utf-8"))
-        return {
-            row["name"]: {k: v for k, v in row.items() if isinstance(v, str) and k != "name"}
-            for row in rows
-        }
+        return (
+            {
+                row["name"]: {k: v for k, v in row.items() if isinstance(v, str) and k != "name"}
+                for row in rows
+            },
+            {row["name"]: float(row[LAUNCHES]) for row in rows if LAUNCHES in row},
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"cannot read `{index}`: {error}", "it must be a list of objects with a `name`"

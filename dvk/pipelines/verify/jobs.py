@@ -27,6 +27,8 @@ class VerifyJob:
     """The size of each dimension of `--dynamic`."""
     inputs: tuple[str, ...] = ()
     """Its own `--input` specs, instead of the request's."""
+    workload: str = ""
+    """The identifier of a definition's workload; empty for a task file."""
 
     def specs(self, request: VerifyRequest) -> tuple[str, ...]:
         """The `--input` specs of its reference."""

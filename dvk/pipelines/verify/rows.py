@@ -56,6 +56,7 @@ class VerifyRow:
             "precision": v.precision,
             "tolerance": v.tolerance,
             "worst_error": v.worst_error,
+            "worst_absolute_error": v.worst_absolute_error,
             "num_checks": v.num_checks,
             "shapes": list(v.shapes),
             "families": list(v.families),
@@ -77,6 +78,7 @@ class VerifyRow:
             "machine": v.machine,
             "seconds": v.seconds,
             "traceback": v.traceback or None,
+            "workload": self.job.workload or None,
         }
 
 
