@@ -14,7 +14,8 @@
 
 Each stage reads what an earlier process of the run left. The profile, the quick compositions and the check of the outputs run in the
 calling process, with the user's model; searches, and the claim of the whole model's time, use other processes. A live model, which
-another process cannot build, is timed in the calling one.
+another process cannot build, is timed in the calling one. The budget is that of everything before the proof: what it leaves no time to
+search keeps its quick composition, so that the whole is proved at every budget.
 """
 
 from __future__ import annotations

@@ -139,7 +139,10 @@ class Blocks:
         return chosen(self.profile, self.groups, self.gains)
 
     def search(self, note: Callable[[str], None], options: Mapping[str, Any]) -> None:
-        """Search the chosen groups, the largest saving first; one that gains nothing gives way to what it holds."""
+        """Search the chosen groups, the largest saving first; one that gains nothing gives way to what it holds.
+
+        Groups that the budget has no time for keep their quick compositions: the proof of the whole decides on those, too.
+        """
         end = self._began + self.config.optimize.budget_s
         while True:
             waiting = [
@@ -152,9 +155,9 @@ class Blocks:
             group, ms = waiting[0]
             left = end - time.monotonic()
             folder = self.run.path / "blocks" / group.name
-            if left < LEAST_S and self.searched and not folder.exists():
-                self.searched[group.name] = Searched(group, None, "the budget was spent")
-                continue
+            if left < LEAST_S and not folder.exists():
+                note("the budget is spent: what was not searched keeps its quick composition")
+                return
             seconds = max(LEAST_S, left * ms / sum(took for _, took in waiting))
             note(f"search of {group.name}: {seconds:.0f} s")
             self.searched[group.name] = self._searched(group, seconds, options)
@@ -184,8 +187,8 @@ class Blocks:
         return Searched(group, result, "" if result.faster else result.reason or result.status)
 
     def patches(self) -> tuple[list[Patch], dict[str, str]]:
-        """The drop-ins of what was searched and chosen, and by path why an equal module is left out."""
-        found: dict[str, tuple[str, str]] = {}
+        """The drop-ins of what was chosen, those of the searches first, and by path why an equal module is left out."""
+        found = {k: v for k, v in self._quick_texts().items() if k not in self.searched}
         for name, one in self.searched.items():
             if one.text is not None and one.result is not None:
                 assert one.result.written is not None
@@ -194,13 +197,17 @@ class Blocks:
 
     def quick_patches(self) -> list[Patch]:
         """The quick compositions of what looks worth a search."""
+        return self._patches(self._quick_texts())[0]
+
+    def _quick_texts(self) -> dict[str, tuple[str, str]]:
+        """Entry and text of each quick composition, by the group's name."""
         found: dict[str, tuple[str, str]] = {}
         for group in self.groups:
             file = self._quick(group)
             if file.exists():
                 entry, _, text = file.read_text(encoding="utf-8").partition("\n")
                 found[group.name] = entry.removeprefix("# "), text
-        return self._patches(found)[0]
+        return found
 
     def _patches(self, found: Mapping[str, tuple[str, str]]) -> tuple[list[Patch], dict[str, str]]:
         """Patches of the chosen groups.

@@ -100,6 +100,7 @@ def _rows(blocks: Blocks, left: Mapping[str, str], proved: Proved) -> list[dict[
                 "lo": alone and alone["lo"],
                 "hi": alone and alone["hi"],
                 "patched": patched,
+                "judged": alone is not None,
                 "why": "" if patched else _why(group.name, blocks, taken, proved),
                 "run": str(result.run) if result is not None else None,
             }
@@ -145,7 +146,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
             alone = (
                 f"{row['speedup']:.2f}x alone in the search"
                 if row["speedup"]
-                else "not timed alone"
+                else "its quick composition"
             )
             told.append(f"  {head}: {alone}, {len(row['patched'])} patched")
         else:
