@@ -11,9 +11,10 @@ from dvk.harness.checking import quantised_draws
 from dvk.harness.checking.case_keys import plan
 from dvk.harness.checking.cases import Cases
 from dvk.harness.checking.in_float64 import InFloat64, in_float64
+from dvk.harness.checking.input_domains import Domain
 from dvk.harness.checking.input_draws import operands_of
 from dvk.harness.checking.input_families import QUANTISED, derive, kind_of
-from dvk.harness.checking.narrow_floats import narrowed, steps
+from dvk.harness.checking.narrow_floats import PAIRS, narrowed, steps
 from dvk.harness.checking.quantised_operands import Operand
 from dvk.tasks.build import build
 from tests.harness.problems import cases_of, made, model, refusals, task_of
@@ -54,9 +55,7 @@ def test_positions_and_masks_are_no_codes() -> None:
 def test_floats_of_eight_bits_vary_like_others_and_saturate(dtype: torch.dtype) -> None:
     native = (torch.randn(64, 32) * 20).to(dtype)
     generator = torch.Generator().manual_seed(1)
-    source = model("return x.float() * 2", "[torch.randn(64, 32)]")
-    domain = cases_of(source).reference.domain(made(cases_of(source))[0].draw)
-    assert kind_of(native, domain) == "signed"
+    assert kind_of(native, Domain()) == "signed"
     most = torch.finfo(dtype).max
     for family in ("zero_mean", "integers", "strays", "large", "heavy_tail", "huge", "nan"):
         drawn = derive(family, native, "signed", generator, False)
@@ -127,6 +126,10 @@ def test_draws_cover_the_range_of_each_role() -> None:
     alive = scales[scales > 0]
     assert len(alive) < scales.numel() and float(alive.max() / alive.min()) > 30
     assert bool((drawn(Operand("scale"), torch.full((32, 32), 0.01), True) > 0).all())
+    uneven = quantised_draws.redrawn(
+        Operand("scale"), torch.ones(64), torch.Generator().manual_seed(3), True, uneven=True
+    )
+    assert float((uneven < 0.1 * uneven.max()).float().mean()) > 0.8
     negative = -torch.rand(8, 8)
     assert drawn(Operand("scale"), negative) is negative
     codes = drawn(Operand("codes"), torch.randn(64, 64).to(E4M3)).float()
@@ -135,6 +138,19 @@ def test_draws_cover_the_range_of_each_role() -> None:
     assert (int(int4.min()), int(int4.max())) == (-8, 7)
     exponents = drawn(Operand("exponent"), torch.full((64, 8), 120, dtype=torch.uint8))
     assert int(exponents.max()) < 255 and len(exponents.unique()) > 3
+
+
+def test_pairs_of_four_bits_and_exponents_are_never_changed_as_numbers() -> None:
+    if PAIRS is None:
+        pytest.skip("this torch has no floats of four bits")
+    pairs = torch.randint(0, 256, (8, 8), dtype=torch.uint8).view(PAIRS)
+    exponents = torch.exp2(torch.randn(8, 8)).to(torch.float8_e8m0fnu)
+    assert kind_of(pairs, Domain()) == kind_of(exponents, Domain()) == "fixed"
+    assert torch.equal(steps(pairs), pairs.view(torch.uint8).short())
+    generator = torch.Generator().manual_seed(3)
+    assert quantised_draws.redrawn(Operand("packed", 4), pairs, generator).dtype is PAIRS
+    other = quantised_draws.redrawn(Operand("exponent"), exponents, generator)
+    assert not other.isnan().any() and len(steps(other).unique()) > 3
 
 
 def test_quantised_inputs_are_planned_for_tasks_that_may_have_them() -> None:

@@ -103,7 +103,8 @@ class Drawing:
             kind, operand = kind_of(tensor, domain), self._operands.get(len(loose))
             loose.append(kind != "fixed")
             if key.family == QUANTISED:
-                made = redrawn(operand, tensor, generator, keep_sign) if operand else tensor
+                how = (generator, keep_sign, key.weights % 2 == 0)
+                made = redrawn(operand, tensor, *how) if operand else tensor
             elif spares and chance.random() < 0.5:
                 made = tensor
             else:

@@ -28,7 +28,7 @@ import torch
 
 from dvk.harness.checking.compare import row_length
 from dvk.harness.checking.input_domains import Domain
-from dvk.harness.checking.narrow_floats import narrow, narrowed, widened
+from dvk.harness.checking.narrow_floats import narrow, narrowed, varies_as_number, widened
 from dvk.harness.checking.norms import parts, root_mean_square
 
 NATIVE = "native"
@@ -75,6 +75,8 @@ def kind_of(tensor: torch.Tensor, domain: Domain) -> Kind:
     """Apparent kind of a native input tensor: `fixed` must not change, `unit` must stay in [0, 1], `positive` has no
     negative value."""
     if domain.indices or not tensor.is_floating_point() or tensor.numel() < 2:
+        return "fixed"
+    if not varies_as_number(tensor):
         return "fixed"
     tensor = widened(tensor)
     low, high = (float(edge) for edge in tensor.aminmax())

@@ -12,14 +12,23 @@ NAN = 1 << 10
 """Ordinal of NaN, farther from any number than all numbers are from each other."""
 
 
+PAIRS: torch.dtype | None = getattr(torch, "float4_e2m1fn_x2", None)
+"""Two floats of four bits in a byte, which torch only stores."""
+
+
 def narrow(tensor: torch.Tensor) -> bool:
-    """Whether its type is a float of eight bits."""
+    """Whether its type is a float of eight bits, or a pair of four."""
     return tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1
 
 
 def are_codes(tensor: torch.Tensor) -> bool:
     """Whether its values are quantised: int8, uint8 or floats of eight bits. Integers of these types are hardly ever indices."""
     return tensor.dtype in (torch.int8, torch.uint8) or narrow(tensor)
+
+
+def varies_as_number(tensor: torch.Tensor) -> bool:
+    """Whether its values may be changed as those of other floats are: not exponents, nor pairs of floats in a byte."""
+    return tensor.dtype not in (torch.float8_e8m0fnu, PAIRS)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
@@ -37,6 +46,8 @@ def steps(tensor: torch.Tensor) -> torch.Tensor:
     """Return integers whose differences count the codes between two values, -0 and 0 being one; tensors of other types unchanged."""
     if not narrow(tensor):
         return tensor
+    if tensor.dtype is PAIRS:
+        return tensor.contiguous().view(torch.uint8).short()
     if tensor.dtype is torch.float8_e8m0fnu:
         bits = tensor.view(torch.uint8).short()
         return bits.masked_fill(bits == 255, NAN)

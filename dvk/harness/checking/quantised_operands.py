@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dvk import aten
-from dvk.harness.checking.narrow_floats import narrow
+from dvk.harness.checking.narrow_floats import PAIRS, narrow
 from dvk.tasks.trees import named_tensors
 
 Role = Literal["codes", "packed", "scale", "zero", "exponent"]
@@ -196,7 +196,7 @@ class _Trail(TorchDispatchMode):
     def _unpacked(self, name: str, of: frozenset[int], args: list[Any]) -> None:
         mask = next((a for a in args if isinstance(a, int)), 0)
         for number in of:
-            if self._sources[number].dtype in (*SOURCES, torch.int64):
+            if self._sources[number].dtype in (*SOURCES, torch.int64, PAIRS):
                 self._bits.setdefault(number, 4)
                 if "and" in name and mask > 0:
                     self._bits[number] = mask.bit_length()

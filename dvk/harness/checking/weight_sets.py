@@ -114,7 +114,9 @@ def _drawn(
     if operand is not None and number == INTEGERS:
         return quantised_draws.exact(operand, base, generator)
     if operand is not None:
-        return quantised_draws.redrawn(operand, base, generator, cautious=True)
+        return quantised_draws.redrawn(
+            operand, base, generator, cautious=True, uneven=number % 2 == 0
+        )
     return _integers(base, generator) if number == INTEGERS else _scaled(base, generator)
 
 
