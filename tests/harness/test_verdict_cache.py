@@ -101,6 +101,12 @@ def test_honest_negatives_are_kept(status: str) -> None:
     assert is_cacheable(failed(status)) and Status(status)
 
 
+def test_a_verdict_whose_baseline_found_no_memory_is_not_stored() -> None:
+    whole = failed("mismatch")
+    short = {"baselines_left_out": {"compile": "CUDA error: out of memory"}}
+    assert is_cacheable(whole) and not is_cacheable(whole.model_copy(update=short))
+
+
 def test_different_questions_have_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(**changes: Any) -> str:
         facts: dict[str, Any] = {

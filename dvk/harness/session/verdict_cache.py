@@ -20,9 +20,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dvk import gpu_memory, machine, resources
+from dvk import machine, resources
 from dvk.config import Config
 from dvk.harness.session.judge_spec import Judge, JudgeSpec
+from dvk.harness.session.verdicts import short_of_memory
 from dvk.records import PROTOCOL, Candidate, Status, Task, Tier, Verdict, content_hash
 
 MAX_BYTES = 256 << 20
@@ -102,7 +103,7 @@ def is_cacheable(verdict: Verdict) -> bool:
         and verdict.status not in _NEVER
         and verdict.tier != "claim"
         and not verdict.cached
-        and not gpu_memory.was_short(verdict.error)
+        and short_of_memory(verdict) is None
     )
 
 
