@@ -33,6 +33,7 @@ CONSTANTS = {
     "train.validation_tasks": "pipelines.train.task_sampler:VALIDATION_TASKS",
     "remote.retries": "interop.kernelgym.client:RETRIES",
     "serve.kept": "pipelines.serve.desk:KEPT",
+    "choose.sharpness": "pipelines.sft.choice_course:SHARPNESS",
     "choose.entropy": "pipelines.sft.choice_course:ENTROPY",
     "choose.answers": "pipelines.sft.choice_course:ANSWERS",
 }
@@ -47,7 +48,6 @@ FIXED = {
     "credit.void": "turns without reward after a turn with reward are always left out",
     "collect.interpret": "Triton programs are executed on a GPU only",
     "fit.compile": "the decoder is compiled if that pays",
-    "choose.sharpness": "the fit raises the expected log-speedup",
     "choose.written": "words are learned where a list of plans leaves a choice",
     "choose.validation": "choose.folds says how the number of passes is chosen",
     "served.port": "a local server has a free port",

@@ -1,13 +1,14 @@
 """Learning to choose among known answers: every measured plan of a task at once, instead of samples of them.
 
 A model's probability of an answer is the one it is drawn with where it is played (`dvk.backbone.choosing`): token by token, of those that
-the list allows. Two losses:
+the list allows. Three losses:
 
     started     likelihood of the composer's own plan, and of all answers alike: nothing that was measured
+    weighted    cross-entropy with targets proportional to speedup^(1/β) (advantage-weighted fit, arXiv 1910.00177)
     expected    minus the expected log-speedup: REINFORCE with every sample drawn, so without sampling noise
 
-No cross-entropy to the fastest answers: the fastest of a dozen schedules is so by the clock's noise and by what no question says, and
-a model that imitates them is sure of schedules that lose elsewhere. The expected log-speedup weighs a choice by all it leads to.
+`weighted` is for gains without noise, such as `pooled` ones. The fastest of a dozen measured schedules is so by the clock's noise and by
+what no question says: a model that imitates it is sure of schedules that lose elsewhere.
 """
 
 from __future__ import annotations
@@ -78,6 +79,21 @@ def started(model: Any, batch: ChoiceBatch) -> tuple[torch.Tensor, torch.Tensor]
     share = 0.5 * real / real.sum(-1, keepdim=True)
     share[:, 0] += 0.5
     return _imitated(logs, share), _expected(logs, batch.gains).detach()
+
+
+def targets(gains: torch.Tensor, sharpness: float) -> torch.Tensor:
+    """Shares of the known answers, [R, K]: proportional to exp(gain / sharpness)."""
+    return (gains / sharpness).softmax(-1)
+
+
+def weighted(model: Any, batch: ChoiceBatch, sharpness: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weighted fit's loss, and the expected log-speedup of the batch.
+
+    Args:
+        sharpness: β, in log-speed: answers that are this much slower than the best count for 1/e.
+    """
+    logs = likelihoods(model, batch)
+    return _imitated(logs, targets(batch.gains, sharpness)), _expected(logs, batch.gains).detach()
 
 
 def expected(model: Any, batch: ChoiceBatch, entropy: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -77,8 +77,14 @@ def test_autocast_rounds_no_probability_of_an_answer(
     assert logs.exp().sum(-1).tolist() == pytest.approx([1.0, 1.0], abs=1e-5)
 
 
+def test_targets_follow_speed() -> None:
+    share = choosing.targets(torch.tensor([[0.0, 0.05, -math.inf]]), 0.05)
+    assert share.tolist()[0] == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 0.0])
+
+
 LOSSES = {
     "started": choosing.started,
+    "weighted": lambda model, batch: choosing.weighted(model, batch, 0.05),
     "expected": lambda model, batch: choosing.expected(model, batch, 0.01),
 }
 

@@ -1,8 +1,9 @@
 """The stages of `dvk sft choose`: a model, the rows that it learns, and the figures after each stage.
 
     start     the composer's own plan, and all others alike: nothing that was measured
-    fit       what a plan is worth on average: each row has the question of a task drawn at random, so that no task can be memorized
-    reward    when they are worth it: rows with their own questions
+    fit       what a plan is worth on average: gains pooled over tasks (`dvk.learn.pooled`), and each row has the question of a task
+              drawn at random, so that no task can be memorized
+    reward    when it is worth that: rows with their own questions and gains
 
 How many passes a stage makes over the rows is chosen by cross-validation: the rows are dealt to folds, and for each fold a model learns
 the others from the start on. The pass after which these models chose best for the tasks that they had not learned is where the model that
@@ -36,6 +37,7 @@ from dvk.config import ChooseConfig, Config
 from dvk.learn import choosing
 from dvk.learn.choosing import ChoiceRow
 from dvk.learn.learner import BETAS, CLIP, WEIGHT_DECAY, groups
+from dvk.learn.pooled import PooledGains
 from dvk.pipelines.sft.choice_figures import Chosen, figures
 from dvk.records.measured import MeasuredPlan, MeasuredTask
 from dvk.runs import RunFolder
@@ -45,8 +47,10 @@ CHOICES = "choices.jsonl"
 """The chosen plan of each task after each stage."""
 EVAL_TOKENS = 32768
 """Tokens of a pass without gradients."""
+SHARPNESS = 0.05
+"""A plan slower than the best by this log-speed weighs 1/e as much in the fit."""
 ENTROPY = 0.05
-"""Weight of the choice's entropy, in nats, after the start."""
+"""Weight of the choice's entropy, in nats, in the last stage."""
 ANSWERS = 16
 """Most plans of a task in one step; drawn for each pass."""
 
@@ -172,11 +176,12 @@ class Course:
         rng = random.Random(f"{self.seed} {stage} {fold}")
         optimizer = torch.optim.AdamW(groups(model, WEIGHT_DECAY), lr=peak, betas=BETAS)
         exchanged = stage == "fit"
-        drawn = self._drawn(rows, rng, exchanged)
+        known = self._pooled(rows) if exchanged else self._rows(rows)
+        drawn = self._drawn(known, rng, exchanged)
         per_epoch = len(choosing.batches(drawn, self.settings.batch_tokens))
         num_steps, step = max(1, round(epochs * per_epoch)), 0
         for number in range(math.ceil(epochs) if passes is None else passes):
-            drawn = self._drawn(rows, rng, exchanged)
+            drawn = self._drawn(known, rng, exchanged)
             packs = choosing.batches(drawn, self.settings.batch_tokens)
             rng.shuffle(packs)
             model.train()
@@ -208,17 +213,19 @@ class Course:
     def _loss(self, stage: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
         if stage == "start":
             return choosing.started
-        return lambda model, batch: choosing.expected(model, batch, ENTROPY)
+        if stage == "reward":
+            return lambda model, batch: choosing.expected(model, batch, ENTROPY)
+        return lambda model, batch: choosing.weighted(model, batch, SHARPNESS)
 
     def _drawn(
-        self, rows: Sequence[MeasuredTask], rng: random.Random, exchanged: bool
+        self, known: Sequence[ChoiceRow], rng: random.Random, exchanged: bool
     ) -> list[ChoiceRow]:
         """The rows of a pass: some of each task's answers, the default and the best among them.
 
         Args:
             exchanged: each row has the question of a row drawn at random.
         """
-        known, result = [self._row(task) for task in rows], []
+        result = []
         for row in known:
             best = max(range(len(row.gains)), key=lambda i: row.gains[i])
             always = sorted({0, best})
@@ -229,6 +236,19 @@ class Course:
                 kept = replace(kept, question=rng.choice(known).question)
             result.append(kept)
         return result
+
+    def _rows(self, tasks: Sequence[MeasuredTask]) -> list[ChoiceRow]:
+        return [self._row(task) for task in tasks]
+
+    def _pooled(self, tasks: Sequence[MeasuredTask]) -> list[ChoiceRow]:
+        """The rows with what their plans gain on average over these tasks."""
+        rows = self._rows(tasks)
+        texts = [[plan.text for plan in _ordered(task)] for task in tasks]
+        pooled = PooledGains(zip(texts, (row.gains for row in rows), strict=True))
+        return [
+            replace(row, gains=[pooled.gain(text) for text in of_row])
+            for row, of_row in zip(rows, texts, strict=True)
+        ]
 
     def _row(self, task: MeasuredTask) -> ChoiceRow:
         key = _key(task)
