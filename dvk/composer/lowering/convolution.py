@@ -39,6 +39,8 @@ PRODUCTS = (matmul.RECIPE, DEPTHWISE, POINTWISE, DIRECT, IMPLICIT, TRANSPOSED, T
 OPERATORS = ("conv1d", "conv2d", "conv3d")
 FEW_CHANNELS = 4
 """Input channels of a group up to which the library's blocked channel layouts are mostly padding."""
+FEW_OUTPUTS, FEW_TERMS = 4, 32
+"""Output channels and multiplications each up to which a convolution is bound by memory; a tile of a matmul has 16 of them at least."""
 MOST_CHANNELS = 32
 """Input channels of a group up to which an implicit matmul was faster than the library and a kernel behind it: on an H200 with 32 channels
 1.1 times in TF32 and 1.6 in bf16, but with 64 and more 0.3 to 0.8 times (`tests.benchmarks.convolutions`)."""
@@ -167,10 +169,19 @@ def _product(low: Lowering, conv: Convolution) -> dict[str, Any]:
 
 _rule(DEPTHWISE, lambda conv: conv.is_depthwise, lambda low, conv: {"window": True})
 _rule(POINTWISE, lambda conv: conv.is_pointwise, _product)
+
+
+def _direct(low: Lowering, conv: Convolution) -> dict[str, Any]:
+    """On a GPU the tiles of a matmul would be empty for a few outputs: they are read through windows, as memory allows."""
+    terms = conv.channels * math.prod(w.size for w in conv.over)
+    few = conv.weight.shape[0] <= FEW_OUTPUTS and terms <= FEW_TERMS
+    return {"window": True} if few and low.device == "cuda" else _product(low, conv)
+
+
 _rule(
     DIRECT,
     lambda conv: conv.channels <= FEW_CHANNELS and not conv.is_depthwise and not conv.is_pointwise,
-    _product,
+    _direct,
 )
 _rule(
     IMPLICIT,

@@ -15,6 +15,9 @@ from dvk.composer.lowering.dispatch import Lowering, rule
 from dvk.composer.lowering.pointwise import converted, finish
 from dvk.records import Node
 
+FEW_PARTS = 4
+"""Outputs of a convolution that are added up where they are computed."""
+
 
 def _dims(value: Any) -> tuple[int, ...]:
     return () if value is None else (value,) if isinstance(value, int) else tuple(value)
@@ -53,6 +56,38 @@ def variance(
     return low.pointwise("mul", total, over(1.0, _count(x.shape, dims) - correction))
 
 
+def _is_of_windows(low: Lowering, x: View, dims: tuple[int, ...]) -> bool:
+    """Few outputs of a convolution through windows are summed, on a GPU: a second kernel would read what one kernel can add.
+
+    The windows of two sums are in one kernel only if no padding is computed for both.
+    """
+    if low.device != "cuda" or len(dims) != 1 or not 1 < x.shape[dims[0]] <= FEW_PARTS:
+        return False
+    seen, pending = {x.base}, [x.base]
+    while pending:
+        one = pending.pop()
+        if one.kind == "reduce":
+            times = one.operands[0].base if isinstance(one.operands[0], View) else one
+            read = [o.base.op for o in times.operands if isinstance(o, View)]
+            through = one.attrs.get("window") and one.attrs.get("contracted")
+            return bool(through) and "bounded" not in read
+        below = {o.base for o in one.operands if isinstance(o, View)} if one.kind == "pw" else set()
+        pending += below - seen
+        seen |= below
+    return False
+
+
+def _sum_of_parts(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool) -> View:
+    """The sum over one short dimension as a sum of slices, each computed alone."""
+    (dim,) = dims
+    one = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
+    total = low.push_views(x.then("slice", (dim, 0, 1), one))
+    for at in range(1, x.shape[dim]):
+        total = low.pointwise("add", total, x.then("slice", (dim, at, 1), one))
+    kept = one if keepdim else (*one[:dim], *one[dim + 1 :])
+    return total.then("reshape", kept, kept)
+
+
 @rule("sum", "mean", "amax", "amin", "max", "min", "prod")
 def _reduce(
     low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
@@ -82,6 +117,8 @@ def _reduce(
             node,
             mean(low, wide, dims, keepdim)
             if name == "mean"
+            else _sum_of_parts(low, wide, dims, keepdim)
+            if name == "sum" and _is_of_windows(low, wide, dims)
             else low.reduce(name, wide, dims, keepdim),
         )
     if x.dtype not in FLOATS:
