@@ -144,8 +144,9 @@ def repair(
 
 def parallel_attempts(backbone: Backbone) -> int:
     """Tries of one answer that are written together: on a GPU a call takes about as long for many as for one."""
-    model = getattr(backbone, "model", None)
-    return ABREAST if model is not None and model.device.type == "cuda" else 1
+    # A served model's `model` is its name.
+    device = getattr(getattr(backbone, "model", None), "device", None)
+    return ABREAST if device is not None and device.type == "cuda" else 1
 
 
 def _tokens(one: UnparsedAnswer) -> Tokens | None:

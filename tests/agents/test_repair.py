@@ -13,10 +13,10 @@ from dvk.agents import TaskContext, dialects, policy
 from dvk.agents.episode_runner import EpisodeRunner
 from dvk.agents.preparing import prepare
 from dvk.agents.reading import MalformedAnswer
-from dvk.agents.repair import Prefixes, UnparsedAnswer, repair, repaired_answers
+from dvk.agents.repair import Prefixes, UnparsedAnswer, parallel_attempts, repair, repaired_answers
 from dvk.backbone import Alternative, Completion, Conversation, Sampling, TokenUsage, open_backbone
 from dvk.backbone.pause_gate import OutOfTime
-from dvk.config import AgentsConfig, Config
+from dvk.config import AgentsConfig, Config, changed
 from dvk.records import Candidate, Skill, Status, Tokens, Verdict
 from dvk.resources import resource
 from dvk.search.refine import one_round
@@ -293,3 +293,9 @@ def test_when_time_is_over_an_answer_stays_as_it_was() -> None:
         for trace in runner.episode().traces
         for turn in trace.turns
     ] == [("fine", None), ("xx", "there is an x")]
+
+
+def test_a_served_models_name_is_no_device() -> None:
+    """It ended `dvk sft collect --backbone endpoint:…` at the first answer that could not be read."""
+    config = changed(Config(), {"backbone.endpoint_url": "http://127.0.0.1:9/v1"})
+    assert parallel_attempts(open_backbone("endpoint:a-model", config)) == 1

@@ -19,8 +19,12 @@ README = re.sub(
     r"\s+", " ", (Path(__file__).resolve().parents[2] / "dvk" / "learn" / "README.md").read_text()
 )
 QUESTION, ANSWER = 6000, 2000
-SAMPLED_S, LEARNED_S = 3000, 5841
-"""Tokens a second: of vLLM, assumed, and of an update of an 8 B."""
+SAMPLED_S = 3000
+"""Tokens a second of vLLM, assumed."""
+LEARNED_S = {"qwen3-8b": 3088, "qwen3-14b": 1982}
+"""Tokens a second of an update with its scoring: measured at rows of 32,768 tokens (`tests.benchmarks.large`)."""
+FITTED_S = 3880
+"""The same of an 8 B without scoring, as in `dvk sft fit`."""
 GPU, PACK = 80e9, 32768
 SHARED = 0.55
 """Share of the GPU's memory of a server that has it together with the learner."""
@@ -77,8 +81,8 @@ class Shape:
 
     @property
     def layer(self) -> int:
-        """Bytes of one layer that is computed again: about four inner and eight outer vectors a token."""
-        return PACK * (4 * self.inner + 8 * self.hidden) * 2
+        """Bytes of one layer that is computed again: four inner and, with norms and gradients in float32, twenty outer vectors a token."""
+        return PACK * (4 * self.inner + 20 * self.hidden) * 2
 
     @property
     def update(self) -> float:
@@ -108,11 +112,14 @@ def test_memory_of_the_models() -> None:
         ],
         "cache of one token, bfloat16": [f"{s.cache:,} bytes" for s in SHAPES],
         "layer inputs of a pack of 32,768 tokens": [f"{s.inputs / 1e9:.1f} GB" for s in SHAPES],
-        "one layer computed again": [f"{s.layer / 1e9:.1f} GB" for s in SHAPES],
+        "one layer computed again, its widest moment": [f"{s.layer / 1e9:.1f} GB" for s in SHAPES],
         "the learner's update in all": [f"{s.update / 1e9:.1f} GB" for s in SHAPES],
     }
     for name, cells in rows.items():
         assert f"| {name} | {cells[0]} | {cells[1]} |" in README, (name, cells)
+    for shape, measured in zip(SHAPES, (35.3, 54.7), strict=True):
+        assert f"{measured} GB" in README
+        assert shape.update == pytest.approx(measured * 1e9, rel=0.02), "arithmetic and measurement"
 
 
 @pytest.mark.parametrize("name", ["qwen3-8b", "davinci-continue"])
@@ -139,19 +146,16 @@ def test_four_gpus_hold_a_14b() -> None:
     assert given.served.arguments == f"--tensor-parallel-size 2 --max-model-len {PACK}"
     tokens = (2 * (0.9 * GPU - 2.5e9) - 2 * shape.parameters) / shape.cache
     assert f"Its cache takes {5000 * int(tokens / 5000):,} tokens" in README and tokens > 20 * PACK
-    assert shape.update < 0.7 * GPU and shape.heads % 2 == 0
+    assert shape.update < 0.75 * GPU and shape.heads % 2 == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "learners", "steps"),
-    [("qwen3-8b", SHAPES[0], 1, 30), ("qwen3-14b", SHAPES[1], 2, 20)],
-)
-def test_time_of_a_step(name: str, shape: Shape, learners: int, steps: int) -> None:
+@pytest.mark.parametrize(("name", "learners", "steps"), [("qwen3-8b", 1, 30), ("qwen3-14b", 2, 20)])
+def test_time_of_a_step(name: str, learners: int, steps: int) -> None:
     given = settings("train", name)
     number = given.train.tasks_per_step * answers(given)
     sampling = number * ANSWER / SAMPLED_S
-    rate = LEARNED_S * SHAPES[0].parameters / shape.parameters * learners
-    learning = number * (QUESTION + ANSWER) / rate
+    learning = number * (QUESTION + ANSWER) / (LEARNED_S[name] * learners)
+    assert f"{LEARNED_S[name]:,}" in README
     assert (
         f"plays {given.train.tasks_per_step} tasks in {number} answers: {sampling:.0f} s of sampling, "
         f"{learning:.0f} s of learning. {steps} steps take {steps * (sampling + learning) / 3600:.1f} hours"
@@ -167,5 +171,5 @@ def test_cost_of_a_teacher() -> None:
         f"{tasks * each:,} answers read {read:.1f} million tokens and write {written:.1f} million: "
         f"{3 * read + 15 * written:.0f} USD at 3 and 15 USD a million"
     ) in README
-    hours = 0.6 * tasks * each * (QUESTION + ANSWER) * given.fit.epochs / LEARNED_S / 3600
+    hours = 0.6 * tasks * each * (QUESTION + ANSWER) * given.fit.epochs / FITTED_S / 3600
     assert f"in {given.fit.epochs:.0f} passes takes {hours:.1f} hours" in README
