@@ -30,7 +30,7 @@ CONFIG = changed(
         "choose.start_epochs": 3,
         "choose.fit_epochs": 30,
         "choose.folds": 0,
-        "choose.reward_epochs": 4,
+        "choose.reward_epochs": 12,
         "choose.batch_tokens": 512,
     },
 )

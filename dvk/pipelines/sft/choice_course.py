@@ -1,9 +1,10 @@
 """The stages of `dvk sft choose`: a model, the rows that it learns, and the figures after each stage.
 
     start     the composer's own plan, and all others alike: nothing that was measured
-    fit       what a plan is worth on average: gains pooled over tasks (`dvk.learn.pooled`), and each row has the question of a task
-              drawn at random, so that no task can be memorized
+    fit       what a plan is worth on average: gains pooled over tasks (`dvk.learn.pooled`)
     reward    when it is worth that: rows with their own questions and gains
+
+In the first two stages each row has the question of a task drawn at random, so that no task can be memorized.
 
 How many passes a stage makes over the rows is chosen by cross-validation: the rows are dealt to folds, and for each fold a model learns
 the others from the start on. The pass after which these models chose best for the tasks that they had not learned is where the model that
@@ -175,8 +176,8 @@ class Course:
         peak = self.settings.reward_rate if stage == "reward" else self.settings.rate
         rng = random.Random(f"{self.seed} {stage} {fold}")
         optimizer = torch.optim.AdamW(groups(model, WEIGHT_DECAY), lr=peak, betas=BETAS)
-        exchanged = stage == "fit"
-        known = self._pooled(rows) if exchanged else self._rows(rows)
+        exchanged = stage != "reward"
+        known = self._pooled(rows) if stage == "fit" else self._rows(rows)
         drawn = self._drawn(known, rng, exchanged)
         per_epoch = len(choosing.batches(drawn, self.settings.batch_tokens))
         num_steps, step = max(1, round(epochs * per_epoch)), 0
