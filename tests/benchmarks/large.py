@@ -1,6 +1,6 @@
 """Memory and time of a large model on one GPU: a LoRA update on long rows, and answers to long questions by dvk's own engine.
 
-    python -m tests.benchmarks.large                                   # Qwen3-8B's shape, 16 rows of 32,768 tokens: 4 minutes on an H100
+    python -m tests.benchmarks.large                                   # Qwen3-8B's shape, 16 rows of 32,768 tokens: 4 minutes on an H200
     python -m tests.benchmarks.large --shape 14b --rows 1 --parts update
     python -m tests.benchmarks.large --shape tiny --prompt 768 --answer 256 --rows 2 --questions 2 --writes 16    # on a CPU
 

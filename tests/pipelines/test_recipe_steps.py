@@ -130,5 +130,7 @@ def test_a_served_model_plays_as_the_teacher(teacher: tuple[str, str], tmp_path:
     assert len(episodes) == 2 and len(turns) == 8, told
     assert all(turn["completion"] and turn["malformed"] for turn in turns)
     assert not (tmp_path / "run" / EXAMPLES).exists(), "what is wrong is no example"
+    assert told["prompt_tokens"] > 0 and told["completion_tokens"] == 8 * 64
     again = sft(dataclasses.replace(asked, resume=True), config)["collect"]
-    assert again == told and len((tmp_path / "run" / EPISODES).read_text().splitlines()) == 2
+    assert again["played"] == 2 and again["prompt_tokens"] == 0, "nothing is played twice"
+    assert len((tmp_path / "run" / EPISODES).read_text().splitlines()) == 2
