@@ -63,7 +63,8 @@ class OpenSessions:
         """Return bytes of GPU memory that judging takes; 0: none of this machine's."""
         if self._elsewhere or judgement.task.device != "cuda" or not machine.gpu_names():
             return 0
-        need = bytes_to_judge(judgement.task, len(judgement.spec.baselines))
+        spec = judgement.spec
+        need = bytes_to_judge(judgement.task, len(spec.baselines) + (spec.tier == "claim"))
         return need << self._doubled[judgement.task.id]
 
     def raise_estimate(self, judgement: Judgement, session: OpenSession) -> None:

@@ -25,8 +25,8 @@ def words(text: str) -> Counter[str]:
     first, *kernels = text.split("\n")
     found = Counter(first.split()[1:])
     for line in kernels:
-        _, _, schedule = line.partition(" = ")
-        found.update(["kernel", f"kernel {schedule.split(' ')[0]}"])
+        kernel_names, _, schedule = line.partition(" = ")
+        found.update(["kernel", f"kernel {schedule.split(' ')[0]}"] * len(kernel_names.split()))
     return found
 
 

@@ -14,8 +14,30 @@ from dvk.harness import JudgeSpec
 from dvk.harness.session import recording
 from dvk.harness.session.judge_session import JudgeSession
 from dvk.harness.session.replays import LINES
+from dvk.harness.session.verdicts import ProcessFindings
 from dvk.records import Tier
 from tests.harness.conftest import QUICK, candidate, task
+
+
+class Silent:
+    """A referee client that never answers."""
+
+    stage = "check"
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+
+    def time_stage(self, stage: str) -> Any:
+        return nullcontext()
+
+    def send(self, order: dict[str, Any], descriptors: Any = ()) -> None:
+        pass
+
+    def wait(self, *_: Any) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.mark.parametrize(("tier", "contract"), [("claim", "auto"), ("search", "short")])
@@ -33,30 +55,29 @@ def test_only_short_calls_are_claimed_by_the_device(
     assert made._plannable(line, None) is (replayed and contract == "short")
 
 
+@pytest.mark.parametrize(("brief", "status"), [(False, "mismatch"), (True, "ok")])
+def test_host_code_is_checked_where_no_claim_follows(
+    monkeypatch: pytest.MonkeyPatch, brief: bool, status: str
+) -> None:
+    """Other arguments and modes reach the host code alone; a search's winner is claimed, which checks them."""
+    made = JudgeSession(task("affine"), QUICK, JudgeSpec(contract="short", brief=brief))
+    made._referee = Silent()  # type: ignore[assignment]
+    found = {"stage": "check", "status": "mismatch", "error": "another argument"}
+    right = {"stage": "done", "status": "ok", "untimed_reason": "it was not replayed"}
+    monkeypatch.setattr(made, "_start", lambda *_: None)
+    monkeypatch.setattr(made, "_plannable", lambda *_: made.tier != "smoke")
+    monkeypatch.setattr(made, "_replayed", lambda *_: ProcessFindings(right))
+    monkeypatch.setattr(made, "_measure", lambda *_, **__: ProcessFindings(found))
+    verdict = made._judge(time.monotonic(), candidate("good/triton_affine"), None)
+    assert verdict is not None and verdict.status.value == status
+
+
 def test_lines_of_pytorch_are_the_baselines_of_their_names() -> None:
     assert all(lines.OF_BASELINE[name].text == text for text, name in LINES.items())
 
 
 def test_a_reference_that_no_graph_holds_is_claimed_from_end_to_end() -> None:
     assert recording.needs_host_code(recording.cannot_be_captured(()))
-
-
-class Silent:
-    """A referee client that never answers."""
-
-    stage = "check"
-
-    def time_stage(self, stage: str) -> Any:
-        return nullcontext()
-
-    def send(self, order: dict[str, Any], descriptors: Any = ()) -> None:
-        pass
-
-    def wait(self, *_: Any) -> None:
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 def test_a_replay_that_the_search_has_no_time_for_is_no_timeout(

@@ -11,6 +11,7 @@ def test_words_are_changes_and_kinds_of_schedules() -> None:
     text = "plan +own_matmul -fold\nk0 = looped xblock 8\nk3 = looped xblock 1"
     assert words(text) == {"+own_matmul": 1, "-fold": 1, "kernel": 2, "kernel looped": 2}
     assert not words("plan")
+    assert words("plan\nk0 k3 = flat block 256")["kernel flat"] == 2, "equal kernels share a line"
 
 
 def test_what_many_tasks_show_counts_and_one_lucky_schedule_does_not() -> None:

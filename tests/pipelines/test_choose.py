@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from dvk.config import Config, changed
 from dvk.errors import UsageError
-from dvk.pipelines.sft.choice_course import CHOICES, Course, best_pass, known_plans
+from dvk.pipelines.sft.choice_course import CHOICES, Course, best_pass, folds, known_plans
 from dvk.pipelines.sft.choice_figures import Chosen, figures
 from dvk.pipelines.sft.choose import ChooseRequest, choose, of_tables, table_lines
 from dvk.records.measured import MeasuredTask, read_table, write_table
@@ -101,8 +101,19 @@ def test_cross_validation_chooses_the_number_of_passes(
     assert best == 0 or any(not torch.equal(start[name], fit[name]) for name in fit)
     assert best > 0 or all(torch.equal(start[name], fit[name]) for name in fit)
     trained = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
-    folds = [row["fold"] for row in trained if "fold" in row]
-    assert folds == [0, 0, 1, 1, *[None] * best]
+    parts = [row["fold"] for row in trained if "fold" in row]
+    assert parts == [0, 0, 1, 1, *[None] * best]
+
+
+def test_a_tasks_back_ends_are_in_one_fold() -> None:
+    """Their gains are related: one would be learned from the other."""
+    rows = [task(number, "learned") for number in range(5)]
+    both = [*rows, *(row.model_copy(update={"backend": "cuda"}) for row in rows)]
+    parts = folds(both, 3)
+    assert len(parts) == 3 and sum(map(len, parts)) == 10
+    names = [{row.task.id for row in part} for part in parts]
+    assert not names[0] & names[1] and not names[0] & names[2] and not names[1] & names[2]
+    assert folds(rows[:1], 5) == [] == folds(rows, 1)
 
 
 def test_a_gain_within_its_standard_error_is_chance() -> None:

@@ -45,11 +45,15 @@ def stored_as_read(low: Lowering, view: View, laid: Mapping[IRNode, tuple[int, .
 
 
 def _stored(low: Lowering, before: View, view: View, at: int) -> View:
-    """The value in the order of a view, which all reshapes of the view share, read through the rest of the views."""
-    if before not in low.copies:
+    """The value in the order of a view, which equal reshapes share, read through the rest of the views.
+
+    Unequal ones have a copy each, as in eager: two returned tensors must not become one.
+    """
+    shared = View(before.base, view.steps[: at + 1])
+    if shared not in low.copies:
         kind = register_type(before.dtype)
-        low.copies[before] = low.pointwise("as", before, dtype=before.dtype, compute=kind)
-    return View(low.copies[before].base, view.steps[at:])
+        low.copies[shared] = low.pointwise("as", before, dtype=before.dtype, compute=kind)
+    return View(low.copies[shared].base, view.steps[at:])
 
 
 def _is_stored_in_runs(base: IRNode, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -134,7 +134,8 @@ class JudgeSession(ReplayingSession):
         measured = (
             self._replayed(candidate, deadline) if self._plannable(candidate, deadline) else None
         )
-        if measured is not None and self._line_arm is not None:
+        if measured is not None and (self._line_arm is not None or self._is_final):
+            # A plan stands for launches alone: what the host does with other arguments and modes is checked as it is.
             checked = self._measure(candidate, deadline, timed=False)
             measured = checked and with_checks(checked, measured)
         elif measured is None and not passed(deadline):
@@ -153,7 +154,8 @@ class JudgeSession(ReplayingSession):
         from_end_to_end = partial(self._set_of_modules, candidate, deadline)
         sets = ClaimSets(by_device or from_end_to_end, partial(self._late, began))
         measured = sets.run()
-        if recording.needs_host_code(measured):
+        if measured is not None and recording.needs_host_code(measured):
+            self._why_host_code = self._why_host_code or str(measured.findings["error"])
             sets = ClaimSets(from_end_to_end, partial(self._late, began))
             measured = sets.run()
         if measured is None:
@@ -176,7 +178,13 @@ class JudgeSession(ReplayingSession):
         if not self._plannable(candidate, deadline):
             return None
         recorded = self._recording(candidate)
-        if isinstance(recorded, ProcessFindings) or (plan := recorded[0]) is None:
+        if isinstance(recorded, ProcessFindings):
+            self._why_host_code = (
+                f"its launches cannot be recorded: {recorded.findings.get('error')}"
+            )
+            return None
+        if (plan := recorded[0]) is None:
+            self._why_host_code = f"no launch plan can stand for it: {recorded[1]}"
             return None
         checked = self._measure(candidate, deadline, timed=False)
         if checked is None or checked.findings["status"] != Status.OK.value:
@@ -187,7 +195,8 @@ class JudgeSession(ReplayingSession):
             self._longer = longer
             self._add_arms(["player"], deadline)
             self._fresh = True
-            if self._uncaptured(deadline):
+            if (why := self._uncaptured(deadline)) is not None:
+                self._why_host_code = why
                 return recording.cannot_be_captured(self.baselines)
             played = self._played(candidate, plan, recorded[2], deadline, one_case=not first)
             return played and with_checks(checked if first else None, played)

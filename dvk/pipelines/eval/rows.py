@@ -313,6 +313,8 @@ def _with_lines(
     found = timed_beside(second) if second is not None else {}
     why: dict[str, str] = dict(second.baselines_left_out) if second is not None else {}
     for one in lines:
+        if one["line"] in found:
+            continue  # timed in the winner's rounds
         verdict = Verdict.model_validate(one["verdict"]) if one.get("verdict") else None
         found[one["line"]] = EvalMeasurement.of(verdict)
         error = one.get("error") or (verdict and (verdict.error or verdict.untimed_reason))

@@ -90,8 +90,7 @@ class Course:
         self.device = backbone.model.device
         torch.manual_seed(config.seed)
         order = random.Random(config.seed).sample(self.learned, len(self.learned))
-        num_folds = min(self.settings.folds, len(order)) if self.settings.folds > 1 else 0
-        self.folds = [order[n::num_folds] for n in range(num_folds)]
+        self.folds = folds(order, self.settings.folds)
         self.begun: Weights = {}
         """After `start`, where each fold's model begins."""
         self.passes: dict[str, int] = {}
@@ -149,8 +148,8 @@ class Course:
         kept = self._weights()
         scores: list[list[float]] = [[] for _ in range(math.ceil(self._epochs(stage)) + 1)]
         for number, fold in enumerate(self.folds):
-            names = {_key(task) for task in fold}
-            rows = [task for task in self.learned if _key(task) not in names]
+            names = {row.task.id for row in fold}
+            rows = [row for row in self.learned if row.task.id not in names]
             self._load(self.begun)
             for earlier, passes in self.passes.items():
                 for _ in self._train(earlier, rows, passes, number):
@@ -316,6 +315,14 @@ class Course:
             (task, Chosen(text, _known(task, text)) if text is not None else None)
             for task, text in zip(tasks, texts, strict=True)
         ]
+
+
+def folds(rows: Sequence[MeasuredTask], most: int) -> list[list[MeasuredTask]]:
+    """The rows in at most so many parts, a task's back ends in one: their gains are related. None if there are not two parts."""
+    tasks = list(dict.fromkeys(row.task.id for row in rows))
+    num = min(most, len(tasks))
+    parts = [set(tasks[n::num]) for n in range(num)] if num > 1 else []
+    return [[row for row in rows if row.task.id in part] for part in parts]
 
 
 def best_pass(scores: Sequence[Sequence[float]]) -> int:
