@@ -14,24 +14,28 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from dvk.api.written import write
 from dvk.errors import DvkError, UsageError
-from dvk.tasks.trees import map_tensors
+from dvk.tasks.ambient import enabled
+from dvk.tasks.trees import map_tensors, take_apart_kinds
 
 INDEX = "index.json"
 LAUNCHES = "launches"
 """Key of `index.json`: how often a task's call was made."""
+MOST_KINDS = 64
+"""Kinds of call kept of one class: each holds copies of its arguments, and a number that counts steps makes every call a new kind."""
 
 
 @dataclass
@@ -48,6 +52,11 @@ class RecordedCall:
 class Calls:
     """Records calls while it is entered.
 
+    Attributes:
+        found: the calls by what tells them apart.
+        under_autocast: calls left out since a task's module would compute them without autocast.
+        beyond: calls left out by class, since MOST_KINDS other kinds of it were seen before.
+
     Args:
         module: whose sub-modules, itself included, are watched; None: all modules of the process.
         only: classes' names, or paths in `module`, to record instead of the usual choice.
@@ -55,6 +64,9 @@ class Calls:
 
     def __init__(self, module: nn.Module | None = None, only: Sequence[str] = ()):
         self.found: dict[str, RecordedCall] = {}
+        self.under_autocast = 0
+        self.beyond: Counter[type[nn.Module]] = Counter()
+        self._kinds: Counter[type[nn.Module]] = Counter()
         self._only, self._watched = frozenset(only), None
         if module is not None:
             self._watched = {id(part): name for name, part in module.named_modules()}
@@ -72,14 +84,21 @@ class Calls:
     def _seen(self, module: nn.Module, args: Any, kwargs: Mapping[str, Any], _: Any) -> None:
         if torch.compiler.is_compiling() or not self._is_chosen(module):
             return
-        shapes = [_described(args), _described(dict(kwargs))]
+        if _is_under_autocast(module, args, kwargs):
+            self.under_autocast += 1
+            return
+        kind = type(module)
         kept = [(name, tuple(t.shape), str(t.dtype)) for name, t in module.state_dict().items()]
-        key = repr((type(module), module.training, shapes, kept))
+        key = repr((kind, module.training, _told_apart((args, dict(kwargs))), kept))
         call = self.found.get(key)
         if call is None:
+            if self._kinds[kind] == MOST_KINDS:
+                self.beyond[kind] += 1
+                return
             with torch.no_grad():
                 mine, named = map_tensors(lambda t: t.detach().clone(), (tuple(args), dict(kwargs)))
             call = self.found[key] = RecordedCall(module, mine, named, _label(args, kwargs))
+            self._kinds[kind] += 1
         call.launches += 1
 
     def _is_chosen(self, module: nn.Module) -> bool:
@@ -99,14 +118,15 @@ class Calls:
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Write a task file for each call and `index.json` with their launches; modules that cannot be written are named on stderr.
+        """Write a task file for each call and `index.json` with their launches; what is left out is named on stderr.
 
         Raises:
             UsageError: nothing was recorded, nothing of it can be written, or the folder is not empty.
         """
         place = Path(folder)
-        if place.exists() and any(place.iterdir()):
-            raise UsageError(f"`{place}` is not empty", "choose another folder")
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise UsageError(f"`{place}` is not an empty folder", "choose another one")
+        self._say_left_out()
         if not self.found:
             raise UsageError(
                 "no call was recorded",
@@ -133,6 +153,19 @@ class Calls:
         (place / INDEX).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         return place
 
+    def _say_left_out(self) -> None:
+        if self.under_autocast:
+            print(
+                f"left out: {self.under_autocast} calls under torch.autocast, which the tasks are not run under; "
+                "run the model without it, e.g. in bfloat16",
+                file=sys.stderr,
+            )
+        for kind, count in self.beyond.items():
+            print(
+                f"left out: {count} calls of {kind.__name__}, which differ from the first {MOST_KINDS} kinds",
+                file=sys.stderr,
+            )
+
 
 def capture(module: nn.Module | None = None, only: Sequence[str] = ()) -> Calls:
     """Record the calls of a running model's modules: a context manager, whose `save(FOLDER)` writes them for `dvk eval FOLDER`.
@@ -152,9 +185,35 @@ def _has_own(module: nn.Module) -> bool:
     )
 
 
+def _is_under_autocast(module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether autocast is on for a device of its weights or arguments."""
+    leaves = [*module.parameters(), *pytree.tree_leaves((args, dict(kwargs)))]
+    devices = {one.device.type for one in leaves if isinstance(one, torch.Tensor)} - {"meta"}
+    return any(enabled(device) for device in devices)
+
+
+def _told_apart(tree: Any) -> Any:
+    """What distinguishes arguments: structure, tensors' shapes and dtypes, plain values, the types of other objects."""
+    take_apart_kinds(tree)
+    leaves, structure = pytree.tree_flatten(tree)
+    return structure, [_leaf(one) for one in leaves]
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    plain = (bool, int, float, str, torch.dtype, torch.device)
+    # The text of another object may hold its address, which is a new one in each call.
+    return value if value is None or isinstance(value, plain) else type(value)
+
+
+def _tensor(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
 def _described(tree: Any) -> Any:
     """Arguments with tensors as shapes and dtypes."""
-    return map_tensors(lambda t: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}", tree)
+    return map_tensors(_tensor, tree)
 
 
 def _label(args: Any, kwargs: Mapping[str, Any]) -> str:
@@ -162,29 +221,3 @@ def _label(args: Any, kwargs: Mapping[str, Any]) -> str:
     parts = [str(one) for one in _described(args)]
     parts += [f"{name}={one}" for name, one in _described(dict(kwargs)).items()]
     return re.sub(r"\s+", " ", ", ".join(parts))[:200]
-
-
-def run_script(folder: str, only: Sequence[str], script: str, arguments: Sequence[str]) -> None:
-    """Run a Python script as `python SCRIPT …` does, and save the calls of all its modules at its end, however it ends."""
-    path = Path(script)
-    if not path.is_file():
-        raise UsageError(f"no such file: `{script}`", "give the path of a Python script")
-    sys.argv = [script, *arguments]
-    sys.path[0] = str(path.resolve().parent)
-    main = ModuleType("__main__")
-    main.__file__ = str(path.resolve())
-    sys.modules["__main__"] = main  # its classes are looked up there when they are written
-    with Calls(None, only) as calls:
-        try:
-            exec(compile(path.read_text(encoding="utf-8"), main.__file__, "exec"), main.__dict__)
-        finally:
-            calls.save(folder)
-
-
-if __name__ == "__main__":
-    where, chosen, file, *rest = sys.argv[1:]
-    try:
-        run_script(where, [one for one in chosen.split(",") if one], file, rest)
-    except DvkError as problem:
-        print(f"error: {problem.message}\nhint: {problem.hint}", file=sys.stderr)
-        sys.exit(2)
