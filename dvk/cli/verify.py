@@ -213,6 +213,8 @@ def _jobs(
     assert reference is not None
     if names_definitions(reference):
         solutions = solutions_of(reference, candidates or [])
+        for why in solutions.left_out:
+            print(f"left out: {why}", file=sys.stderr)
         return solutions.jobs, Path(reference).resolve().stem, solutions
     if not candidates:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from dvk.errors import UsageError
 from dvk.interop.flashinfer.candidate import candidate_text, solution_json
 from dvk.interop.flashinfer.dataset import is_dataset, read_dataset
 from dvk.interop.flashinfer.definition import Definition, read_definition
+from dvk.interop.flashinfer.fields import parse_json, read_lines
 from dvk.interop.flashinfer.solution import read_solution
 from dvk.interop.flashinfer.task_text import task_text
-from dvk.interop.flashinfer.trace import status_of, trace
+from dvk.interop.flashinfer.trace import ResultsFolder, status_of, trace
 from dvk.interop.flashinfer.workload import Workload, read_workload
 from dvk.records import Interval, Status, Timing, Verdict
 from dvk.tasks.sourcefile import execute
@@ -190,6 +192,36 @@ def test_definitions_that_cannot_be_used(changed: dict[str, Any], said: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("1e999", "= inf, which is no size"),
+        ("(0 - hidden) ** 0.5", "which is no size"),
+        ("hidden / 3", "which is no size"),
+        ("hidden ** 64 * hidden", "which is no 64-bit size"),
+        ("+".join(["hidden"] * 2000), "cannot compute axis `d`"),
+    ],
+)
+def test_axes_whose_expression_gives_no_size(expression: str, said: str) -> None:
+    axes = {**SPLIT["axes"], "d": {"type": "expr", "expression": expression}}
+    definition = read_definition({**SPLIT, "axes": axes}, "split")
+    with pytest.raises(UsageError, match=said):
+        read_workload(workload("w", {"s": 5}, {}), definition, Path(), "w")
+
+
+def test_a_shape_may_have_decimal_sizes_and_no_other_digits() -> None:
+    for axis in ("²", "9" * 30):
+        with pytest.raises(UsageError, match="undefined axis"):
+            rms(inputs={**RMS["inputs"], "weight": tensor([axis])})
+    code = RMS_RUN.replace("eps):\n    return ", "eps, y):\n    y[:] = ")
+    made = read_solution(solution("s", "rms_h32", code, destination_passing_style=True), "s")
+    for axis in ("32", "032", "٣٢"):
+        definition, call = rms(outputs={"y": tensor(["batch", axis])})
+        assert definition.shape(definition.outputs[0], call.sizes) == (5, 32)
+        args = [torch.randn(5, 32), torch.ones(32), 1e-6]
+        assert answer(candidate_text(made, definition), "ModelNew", args).shape == (5, 32)
+
+
+@pytest.mark.parametrize(
     ("call", "said"),
     [
         (workload("w", {}, RMS_INPUTS), "gives the variable axis `batch` no size"),
@@ -203,6 +235,16 @@ def test_definitions_that_cannot_be_used(changed: dict[str, Any], said: str) -> 
         (workload("w", {"batch": 1}, {"x": {"type": "file"}}), "has the type `file`"),
         (workload("w", {"batch": 1}, {"x": {"type": "custom"}}), "no custom_inputs_entrypoint"),
         (workload("w", {"batch": 1}, RMS_INPUTS, launches=-1), "is no count"),
+        (workload("w", {"batch": 1}, RMS_INPUTS, launches=10**400), "is no count"),
+        (workload("w", {"batch": 2**63}, RMS_INPUTS), "has no whole number `batch`"),
+        (
+            workload(
+                "w",
+                {"batch": 1},
+                {"x": {"type": "safetensors", "path": "../x.safetensors", "tensor_key": "x"}},
+            ),
+            r"input `x` of workload `w` .* has the path `\.\./x.safetensors`",
+        ),
     ],
 )
 def test_workloads_that_cannot_be_used(call: dict[str, Any], said: str) -> None:
@@ -237,6 +279,46 @@ def test_what_a_data_set_lacks(picked: Path) -> None:
     write(picked / "workloads/x.jsonl", [{"definition": "gone", "workload": {}}])
     with pytest.raises(UsageError, match="line 1 is of the definition `gone`"):
         read_dataset(picked)
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "said"),
+    [
+        ("__metadata__", {"format": "pt"}, "stored as `__metadata__`, which"),
+        ("at", {"dtype": "I32", "data_offsets": [0, 12]}, "no valid `shape`"),
+        ("at", {"shape": [3], "data_offsets": [0, 12]}, "no valid `dtype`"),
+        ("at", {"dtype": "I32", "shape": 3, "data_offsets": [0, 12]}, "no valid `shape`"),
+        ("at", {"dtype": "I32", "shape": [3]}, "no valid `data_offsets`"),
+    ],
+)
+def test_stored_inputs_whose_header_does_not_describe_them(
+    key: str, entry: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    text = json.dumps({key: entry}).encode()
+    (tmp_path / "a.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(12))
+    stored = {"type": "safetensors", "path": "a.safetensors", "tensor_key": key}
+    call = workload("p", {"pages": 6, "n": 3}, {"at": stored})
+    with pytest.raises(UsageError, match=said):
+        read_workload(call, read_definition(PICK, "pick"), tmp_path, "p")
+
+
+def test_lines_end_at_newlines_only_and_half_characters_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": "1\u20282\x853"}\r\n\n{"b": 2}\n', encoding="utf-8")
+    assert read_lines(tmp_path / "a.jsonl") == [(1, {"a": "1\u20282\x853"}), (3, {"b": 2})]
+    with pytest.raises(UsageError, match="is not JSON"):
+        parse_json(r'{"reference": "\ud800"}', "it")
+    assert parse_json(r'"\ud83d\ude00"', "it") == "\U0001f600"
+
+
+def test_names_of_a_data_set_stay_below_the_folder_of_results(tmp_path: Path) -> None:
+    definition, call = rms(name="..", op_type="..")
+    results = ResultsFolder(tmp_path / "a/b/results")
+    results.add_problem(definition, [call], tmp_path)
+    place = results.add_solution(definition, solution("../../s", "..", RMS_RUN))
+    results.add_traces(definition, [])
+    assert place.relative_to(results.root) == Path("solutions/_/_/_.._s.json")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 4 and all(results.root in path.parents for path in files)
 
 
 TIMED = Timing(

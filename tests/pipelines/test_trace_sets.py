@@ -17,10 +17,13 @@ from dvk import tasks
 from dvk.agents import TaskContext
 from dvk.agents.preparing import prepare
 from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.interop.flashinfer.solution import read_solution
 from dvk.pipelines.convert import convert
-from dvk.pipelines.eval import definitions
+from dvk.pipelines.eval import definitions, suites
 from dvk.pipelines.eval.launches import weighted
 from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow
+from dvk.pipelines.verify.solutions import solutions_of
 from dvk.tasks.sourcefile import execute
 from tests.cli import warm
 from tests.interop.trace_sets import (
@@ -34,6 +37,7 @@ from tests.interop.trace_sets import (
     trace_set,
     workload,
 )
+from tests.pipelines.evaluations import episode
 
 QUICK = ("--set", "judge.search_s=0.05", "--set", "judge.num_seeds=1", "--device", "cpu")
 RUN = "import torch\n\n\ndef run(x, weight, eps):\n    return torch.nn.functional.rms_norm(x, (32,), weight, {})\n"
@@ -189,6 +193,110 @@ def test_definitions_are_converted_to_a_task_file_a_workload(tmp_path: Path) -> 
     assert names == ["rms_h32-batch=3.py", "rms_h32-batch=40.py"]
 
 
+def alike(folder: Path, *definitions_of: dict[str, Any]) -> Path:
+    """Workloads that differ in the last character of their identifiers."""
+    for definition in definitions_of or (RMS,):
+        calls = [workload(f"workload-{n}", {"batch": 3}, RMS_INPUTS) for n in range(3)]
+        trace_set(folder, definition, calls)
+    return folder
+
+
+def test_workloads_with_equal_names_get_a_task_file_each(tmp_path: Path) -> None:
+    """Definitions whose names differ in characters that files cannot have, too; and again over the files of an earlier run."""
+    both = ({**RMS, "name": "rms,32"}, {**RMS, "name": "rms 32"})
+    for _ in range(2):
+        done = convert(alike(tmp_path / "set", *both), tmp_path / "tasks", replace=True)
+        files = sorted(path for path in (tmp_path / "tasks").rglob("*.py"))
+        assert (done.number, len(files)) == (6, 6)
+    said = {re.findall(r"Definition .*", path.read_text())[0] for path in files}
+    assert len(said) == 6 and files[0].name == "rms_32-batch=3.py"
+
+
+def test_workloads_with_equal_names_are_tasks_with_their_own_results(tmp_path: Path) -> None:
+    suite = definitions.read(alike(tmp_path))
+    found = suites.read(tmp_path, found=suite.tasks)
+    assert {suite.called[task.name].workload.uuid for task in found} == {
+        f"workload-{n}" for n in range(3)
+    }
+
+
+def won(suite: definitions.DefinitionSuite, *speedups: float, **changed: Any) -> list[Any]:
+    """The winners of an evaluation with one candidate a task."""
+    found = []
+    for task, speedup in zip(suite.tasks, speedups):
+        one = episode(task.name, [speedup])
+        (turn,) = one.traces[0].turns
+        made = turn.candidate.model_copy(update={"source": f"speedup = {speedup}", **changed})  # type: ignore[union-attr]
+        turns = (turn.model_copy(update={"candidate": made}),)
+        found.append(
+            one.model_copy(update={"traces": (one.traces[0].model_copy(update={"turns": turns}),)})
+        )
+    return list(definitions._winners(suite, found, {}, {}))
+
+
+def test_a_solution_has_the_fastest_kernels_of_equal_sizes(tmp_path: Path) -> None:
+    suite = definitions.read(alike(tmp_path))
+    winners = won(suite, 2.0, 3.0, 1.5)
+    value = definitions._solution(winners[0].called.definition, winners)
+    files = {one["path"]: one["content"] for one in value["sources"]}
+    assert set(files) == {"main.py", "at_1.py", "reference.py"}
+    assert "speedup = 3.0" in files["at_1.py"] and value["description"] == "Kernels for batch=3"
+
+
+def test_the_model_as_it_is_is_no_solution(tmp_path: Path) -> None:
+    suite = definitions.read(alike(tmp_path))
+    assert won(suite, 1.2, proposer="composer", title="as it is") == []
+    assert won(suite, 1.2, proposer="composer", title="left to torch") == []
+    for kept in (
+        {"proposer": "a model"},
+        {"proposer": "composer", "recipes": ("channels_last",)},
+        {"proposer": "composer", "schedule": {"k0": {}}},
+    ):
+        assert len(won(suite, 1.2, **kept)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "backend"),
+    [
+        ("import triton\nCODE = '''x'''\n", "triton"),
+        ("CODE = r'''__global__ void k() {}'''\n", "cuda"),
+        ("import torch\n", "cpp"),
+    ],
+)
+def test_a_solution_is_judged_with_the_back_end_of_its_kernels(
+    text: str, backend: str, tmp_path: Path
+) -> None:
+    (winner, *_) = won(
+        definitions.read(alike(tmp_path)), 2.0, source=text + "ModelNew = None\n", backend=backend
+    )
+    definition = winner.called.definition
+    made = read_solution(definitions._solution(definition, [winner]), "it")
+    assert definitions._candidate(made, definition).backend == backend
+
+
+def test_solutions_that_dvk_does_not_judge_are_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
+    gate = [workload("a", {"rows": 7}, GATE_INPUTS)]
+    other = solution("tiled", "gate_d512", RUN, language="tilelang")
+    root = trace_set(rms_set(tmp_path / "set"), GATE, gate, other)
+    file = root / "definitions/norm/rms_h32.json"
+    own = solutions_of(str(file), [])
+    assert {one.name for one, _ in own.pairs} == {"right", "wrong"} and own.left_out == ()
+    found = solutions_of(str(root), [])
+    assert {one.name for one, _ in found.pairs} == {"right", "wrong"}
+    (why,) = found.left_out
+    assert "solution `tiled` is in tilelang" in why
+    named = next(root.rglob("tiled.json"))
+    for reference, files in ((root, [named]), (root / "definitions/act/gate_d512.json", [])):
+        with pytest.raises(UsageError, match="is in tilelang"):
+            solutions_of(str(reference), files)
+    named.write_text("{")
+    with pytest.raises(UsageError, match="is not JSON"):
+        solutions_of(str(root), [])
+
+
 @pytest.mark.slow
 def test_a_task_becomes_a_definition_with_its_weights_as_inputs_and_back(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
@@ -196,8 +304,11 @@ def test_a_task_becomes_a_definition_with_its_weights_as_inputs_and_back(tmp_pat
     (tmp_path / "mine/index.py").write_text(
         NET.replace("torch.rand(4, 8)", "torch.ones(4, 8).long()")
     )
+    named_as_an_output = NET.replace("(self, x)", "(self, out)").replace("x.float", "out.float")
+    (tmp_path / "mine/named.py").write_text(named_as_an_output)
     done = convert(tmp_path / "mine", tmp_path / "set", "flashinfer")
-    assert done.number == 1 and len(done.problems) == 1
+    assert done.number == 1 and len(done.problems) == 2
+    assert "`out` among inputs and outputs" in done.problems[1]
     value = json.loads((tmp_path / "set/definitions/module/net.json").read_text())
     assert list(value["inputs"]) == ["x", "fc_weight", "fc_bias", "scale"]
     assert value["outputs"]["out"]["shape"] == ["batch", "n3"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dvk.interop.flashinfer.fields import Fields
+from dvk.interop.flashinfer.fields import MAX_SIZE, Fields
 
 Sizes = dict[str, int]
 """The size of each axis, by name."""
@@ -87,6 +87,11 @@ def checked(expression: str, fields: Fields) -> str:
     return expression.strip()
 
 
+def is_number(axis: str) -> bool:
+    """Whether a name in a shape is a size itself, as in `["batch", "16"]`."""
+    return axis.isdecimal() and len(axis) < len(str(MAX_SIZE))
+
+
 def names_in(expression: str) -> set[str]:
     """The names that an expression reads."""
     return {
@@ -102,7 +107,7 @@ def evaluate(expression: str, sizes: Mapping[str, Any]) -> Any:
     """
     try:
         return _value(ast.parse(expression, mode="eval").body, sizes)
-    except (ZeroDivisionError, OverflowError, TypeError) as error:
+    except (ZeroDivisionError, OverflowError, TypeError, RecursionError) as error:
         raise ValueError(f"`{expression}`: {error}") from None
 
 
@@ -164,6 +169,9 @@ def _size(name: str, expression: str, sizes: Sizes, fields: Fields) -> int:
         value = evaluate(expression, sizes)
     except ValueError as error:
         raise fields.error(f"cannot compute axis `{name}`: {error}") from None
-    if value != int(value) or value < 0:
+    if isinstance(value, int) and abs(value) > MAX_SIZE:  # its digits may be too many to write
+        raise fields.error(f"makes axis `{name}` = {expression}, which is no 64-bit size")
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if not whole or not 0 <= value <= MAX_SIZE:
         raise fields.error(f"makes axis `{name}` = {expression} = {value}, which is no size")
     return int(value)

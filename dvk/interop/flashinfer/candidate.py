@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from dvk.interop.flashinfer.axes import names_in
+from dvk.interop.flashinfer.axes import is_number, names_in
 from dvk.interop.flashinfer.definition import RUN, Definition, TensorEntry
 from dvk.interop.flashinfer.solution import PYTHON, Solution
 from dvk.interop.flashinfer.task_text import RETURNED
@@ -87,8 +87,8 @@ def _allocated(definition: Definition) -> list[str]:
 
 def _size(definition: Definition, name: str) -> str:
     """Python text of an axis's size."""
-    if name.isdigit():
-        return name
+    if is_number(name):
+        return str(int(name))
     axis = definition.axes[name]
     if axis.kind == "const":
         return str(axis.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from dvk import backends
@@ -11,6 +10,7 @@ from dvk.config import Config
 from dvk.errors import DvkError, UsageError
 from dvk.interop.flashinfer.dataset import read_dataset
 from dvk.interop.flashinfer.definition import read_definition
+from dvk.interop.flashinfer.file_names import distinct, file_name
 from dvk.interop.flashinfer.of_tasks import NotDefinable, definition_of
 from dvk.interop.flashinfer.task_text import task_text
 from dvk.interop.flashinfer.trace import ResultsFolder
@@ -18,23 +18,20 @@ from dvk.interop.flashinfer.workload import read_workload
 
 
 def write_tasks(source: Path, folder: Path, left_out: list[str]) -> int:
-    """Write a task file for each workload, in a sub-folder by definition; returns how many."""
-    number = 0
+    """Write a task file for each workload, in a sub-folder by definition; returns how many. Equal names are numbered."""
+    taken = set[str]()
     for problem in read_dataset(source).problems.values():
         left_out += [error.message for error in problem.errors]
         if problem.definition is None:
             continue
-        place = folder / re.sub(r"[^\w.+-]+", "_", problem.name)
+        place = folder / file_name(problem.name)
         place.mkdir(parents=True, exist_ok=True)
         for workload in problem.workloads:
-            name = re.sub(r"[^\w=+.-]+", "_", f"{problem.name}-{workload.label}")[:120]
-            file = place / f"{name}.py"
-            if file.exists():
-                file = place / f"{name}-{workload.uuid[:8]}.py"
+            name = file_name(f"{problem.name}-{workload.label}")[:120]
+            path = distinct(str(place / name), taken)
             text = task_text(problem.definition, workload, problem.workloads)
-            file.write_text(text, encoding="utf-8")
-            number += 1
-    return number
+            Path(f"{path}.py").write_text(text, encoding="utf-8")
+    return len(taken)
 
 
 def write_definitions(source: Path, folder: Path, left_out: list[str]) -> int:
@@ -56,7 +53,6 @@ def write_definitions(source: Path, folder: Path, left_out: list[str]) -> int:
             value, call = definition_of(found)
             if value["name"] in taken:
                 raise NotDefinable(f"another one is called `{value['name']}`")
-            taken.add(value["name"])
             definition = read_definition(value, f"`{path}`")
             workload = read_workload(call, definition, source, f"`{path}`")
         except (NotDefinable, UsageError) as error:
@@ -64,4 +60,5 @@ def write_definitions(source: Path, folder: Path, left_out: list[str]) -> int:
             left_out.append(f"`{path}`: {said}")
             continue
         results.add_problem(definition, [workload], source)
+        taken.add(definition.name)
     return len(taken)

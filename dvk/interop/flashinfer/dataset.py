@@ -14,7 +14,7 @@ from typing import Any
 from dvk.errors import UsageError
 from dvk.interop.flashinfer.definition import Definition, read_definition
 from dvk.interop.flashinfer.fields import Fields, read_json, read_lines
-from dvk.interop.flashinfer.solution import Solution, read_solution
+from dvk.interop.flashinfer.solution import Solution, UnsupportedSolution, read_solution
 from dvk.interop.flashinfer.workload import Workload, read_workload
 
 DEFINITIONS, WORKLOADS, SOLUTIONS, TRACES = "definitions", "workloads", "solutions", "traces"
@@ -72,17 +72,37 @@ class Dataset:
             )
         return problem.definition, problem.workloads
 
-    def solutions(self, files: Sequence[Path] = ()) -> list[Solution]:
-        """The solutions of files; of the data set if there are none.
+    def solutions(self, files: Sequence[Path], left_out: list[str]) -> list[Solution]:
+        """The solutions of files; of the data set if there are none. A definition's file has those of its definition.
+
+        Args:
+            left_out: receives why solutions of the data set are not judged: their language or binding is not supported.
 
         Raises:
-            UsageError: one cannot be read, or two have one name.
+            UsageError: one cannot be read, or two have one name; a file's, or all of the data set, are not supported.
         """
-        found = [read_solution(read_json(p), f"`{p}`") for p in files or self.solution_files]
+        found: list[Solution] = []
+        unsupported: list[UnsupportedSolution] = []
+        for path in files or self.solution_files:
+            value = read_json(path)
+            if not files and len(self.problems) == 1 and self._is_of_another(value):
+                continue
+            try:
+                found.append(read_solution(value, f"`{path}`"))
+            except UnsupportedSolution as error:
+                unsupported.append(error)
+        if unsupported and (files or not found):
+            raise unsupported[0]
+        left_out += [error.message for error in unsupported]
         names = [solution.name for solution in found]
         if twice := [name for name in names if names.count(name) > 1]:
             raise UsageError(f"two solutions are called `{twice[0]}`", "rename one of them")
         return found
+
+    def _is_of_another(self, value: Any) -> bool:
+        """Whether a solution's JSON names a definition that is not among the problems."""
+        name = value.get("definition") if isinstance(value, dict) else None
+        return isinstance(name, str) and name not in self.problems
 
 
 def is_dataset(folder: Path) -> bool:

@@ -10,7 +10,16 @@ from functools import cached_property
 from typing import Any
 
 from dvk.errors import UsageError
-from dvk.interop.flashinfer.axes import Axis, Sizes, checked, evaluate, names_in, read_axes, resolve
+from dvk.interop.flashinfer.axes import (
+    Axis,
+    Sizes,
+    checked,
+    evaluate,
+    is_number,
+    names_in,
+    read_axes,
+    resolve,
+)
 from dvk.interop.flashinfer.fields import Fields
 
 RUN = "run"
@@ -108,7 +117,7 @@ class Definition:
 
     def shape(self, entry: TensorEntry, sizes: Sizes) -> tuple[int, ...]:
         """The sizes of an input or output; empty for a number."""
-        return tuple(int(axis) if axis.isdigit() else sizes[axis] for axis in entry.shape or ())
+        return tuple(int(axis) if is_number(axis) else sizes[axis] for axis in entry.shape or ())
 
 
 def read_definition(value: Any, where: str) -> Definition:
@@ -158,7 +167,7 @@ def _entries(fields: Fields, what: str, axes: Mapping[str, Axis]) -> tuple[Tenso
             not isinstance(shape, list) or not all(isinstance(axis, str) for axis in shape)
         ):
             raise one.error("has a `shape` that is neither null nor a list of axes")
-        if unknown := [a for a in shape or () if a not in axes and not a.isdigit()]:
+        if unknown := [a for a in shape or () if a not in axes and not is_number(a)]:
             raise one.error(f"has the undefined axis `{unknown[0]}`")
         dtype = one.text("dtype")
         if dtype not in DTYPES:

@@ -10,6 +10,8 @@ from typing import Any
 from dvk.errors import UsageError
 
 Json = Mapping[str, Any]
+MAX_SIZE = 2**63 - 1
+"""Largest size or count: PyTorch's are 64-bit."""
 
 
 class Fields:
@@ -66,7 +68,7 @@ class Fields:
     def size(self, name: str) -> int:
         """A required whole number of at least 0."""
         value = self.value.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_SIZE:
             raise self.error(f"has no whole number `{name}`")
         return value
 
@@ -88,7 +90,8 @@ def read_lines(path: Path) -> list[tuple[int, Any]]:
     """
     return [
         (number, parse_json(line, f"`{path}` line {number}"))
-        for number, line in enumerate(_read(path).splitlines(), start=1)
+        # Only at "\n": a JSON text may hold U+2028 and other characters at which `splitlines` cuts.
+        for number, line in enumerate(_read(path).split("\n"), start=1)
         if line.strip()
     ]
 
@@ -96,7 +99,10 @@ def read_lines(path: Path) -> list[tuple[int, Any]]:
 def parse_json(text: str, where: str) -> Any:
     """The value of a JSON text."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if "\\ud" in text.lower():  # half of a surrogate pair, which no file can hold
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where} is not JSON: {error}", "repair or remove it") from None
 

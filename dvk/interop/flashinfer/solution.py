@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from dvk.errors import UsageError
 from dvk.interop.flashinfer.fields import Fields
 
 LANGUAGES = {
@@ -18,6 +19,10 @@ LANGUAGES = {
 }
 """Languages of both projects that dvk judges → FlashInfer-Bench's name."""
 PYTHON = ("python", "triton")
+
+
+class UnsupportedSolution(UsageError):
+    """A solution that follows the schema, in a language or binding that dvk does not judge."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ def read_solution(value: Any, where: str) -> Solution:
     """A solution from its JSON.
 
     Raises:
-        UsageError: it does not follow the schema, or is in a language or binding that dvk does not judge.
+        UnsupportedSolution: it is in a language or binding that dvk does not judge.
+        UsageError: it does not follow the schema.
     """
     fields = Fields(value, where)
     name = fields.text("name")
@@ -88,15 +94,15 @@ def _language(spec: Fields) -> str:
     names = many or (spec.text("language"),)
     known = {LANGUAGES[name] for name in names if name in LANGUAGES}
     if unknown := [name for name in names if name not in LANGUAGES]:
-        raise spec.error(
-            f"is in {unknown[0]}, which dvk does not judge",
+        raise UnsupportedSolution(
+            f"{spec.where} is in {unknown[0]}, which dvk does not judge",
             f"dvk judges {', '.join(sorted(set(LANGUAGES)))}",
         )
     language = "triton" if known == {"python", "triton"} else known.pop()
     binding = spec.value.get("binding") or ("torch" if many else None)
     if language not in PYTHON and binding != "torch":
-        raise spec.error(
-            f"has the binding {binding or 'tvm-ffi (the default of its language)'}, which dvk does not build",
+        raise UnsupportedSolution(
+            f"{spec.where} has the binding {binding or 'tvm-ffi (the default of its language)'}, which dvk does not build",
             'dvk builds C++ and CUDA as PyTorch extensions: "binding": "torch"',
         )
     return language

@@ -30,6 +30,10 @@ NAMES = {
     "bool": "BOOL",
 }
 """torch's dtype → the file's."""
+METADATA = "__metadata__"
+"""A header's key that is no tensor."""
+ENTRY: dict[str, type] = {"shape": list, "dtype": str, "data_offsets": list}
+"""What a header says of a tensor."""
 MAX_HEADER = 100 << 20
 """Longest header, in bytes, as the format's own reader has it."""
 
@@ -44,13 +48,15 @@ def check_stored(path: Path, key: str, shape: tuple[int, ...], dtype: str, field
         raise fields.error(f"is stored in `{path}`, which is missing", "fetch the data set's blobs")
     try:
         header = _header(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise fields.error(
             f"is stored in `{path}`, which is no safetensors file: {error}"
         ) from None
-    entry = header.get(key)
+    entry = header.get(key) if key != METADATA else None
     if not isinstance(entry, dict):
         raise fields.error(f"is stored as `{key}`, which `{path}` does not have")
+    if missing := [name for name, kind in ENTRY.items() if not isinstance(entry.get(name), kind)]:
+        raise fields.error(f"is stored as `{key}`, which has no valid `{missing[0]}` in `{path}`")
     if tuple(entry["shape"]) != shape:
         raise fields.error(f"is stored as {list(entry['shape'])}, and its axes say {list(shape)}")
     if entry["dtype"] != NAMES[dtype]:

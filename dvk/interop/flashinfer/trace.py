@@ -26,6 +26,7 @@ from dvk import machine
 from dvk.errors import UsageError
 from dvk.interop.flashinfer.dataset import DEFINITIONS, SOLUTIONS, TRACES, WORKLOADS
 from dvk.interop.flashinfer.definition import Definition
+from dvk.interop.flashinfer.file_names import file_name
 from dvk.interop.flashinfer.workload import Workload
 from dvk.records import Status, Verdict
 
@@ -159,9 +160,10 @@ class ResultsFolder:
 
     def add_solution(self, definition: Definition, value: Mapping[str, Any]) -> Path:
         """Write a solution; returns its file."""
-        name = re.sub(r"[^\w.+-]+", "_", str(value["name"]))
         folder = self._place(SOLUTIONS, definition, "")
-        return self._write(folder / f"{name}.json", json.dumps(value, indent=2))
+        return self._write(
+            folder / f"{file_name(str(value['name']))}.json", json.dumps(value, indent=2)
+        )
 
     def add_traces(self, definition: Definition, traces: Iterable[Mapping[str, Any]]) -> Path:
         """Write a definition's traces; returns their file."""
@@ -169,8 +171,8 @@ class ResultsFolder:
         return self._write(self._place(TRACES, definition, ".jsonl"), text)
 
     def _place(self, kind: str, definition: Definition, ending: str) -> Path:
-        parts = [re.sub(r"[^\w.+-]+", "_", one) for one in (definition.op_type, definition.name)]
-        return self.root / kind / parts[0] / f"{parts[1]}{ending}"
+        group, name = file_name(definition.op_type), file_name(definition.name)
+        return self.root / kind / group / f"{name}{ending}"
 
     def _write(self, path: Path, text: str) -> Path:
         try:

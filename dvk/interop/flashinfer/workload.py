@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from dvk.interop.flashinfer.axes import Sizes
 from dvk.interop.flashinfer.definition import Definition
-from dvk.interop.flashinfer.fields import Fields
+from dvk.interop.flashinfer.fields import MAX_SIZE, Fields
 from dvk.interop.flashinfer.tensors import check_stored
 
 Kind = Literal["random", "scalar", "safetensors", "custom"]
@@ -98,9 +98,12 @@ def _source(fields: Fields, root: Path) -> InputSource:
             raise fields.error("is a scalar without a number `value`")
         return InputSource("scalar", value=value)
     if kind == "safetensors":
-        return InputSource(
-            "safetensors", path=root / fields.text("path"), key=fields.text("tensor_key")
-        )
+        path = fields.text("path")
+        if ".." in PurePosixPath(path).parts:
+            raise fields.error(
+                f"has the path `{path}`", "paths start from the data set, without .."
+            )
+        return InputSource("safetensors", path=root / path, key=fields.text("tensor_key"))
     raise fields.error(
         f"has the type `{kind}`", "the types are random, scalar, safetensors and custom"
     )
@@ -108,6 +111,6 @@ def _source(fields: Fields, root: Path) -> InputSource:
 
 def _launches(fields: Fields) -> float:
     value = fields.value.get(LAUNCHES, 1)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < MAX_SIZE:
         raise fields.error(f"has {value!r} as `{LAUNCHES}`, which is no count")
     return float(value)

@@ -6,21 +6,21 @@ as a whole is judged at each workload, and that is what its traces say. Workload
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvk import harness
+from dvk import backends, harness
 from dvk.errors import UsageError
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.interop.flashinfer import trace
 from dvk.interop.flashinfer.candidate import candidate_text, solution_json
 from dvk.interop.flashinfer.dataset import Dataset, read_dataset
 from dvk.interop.flashinfer.definition import Definition
-from dvk.interop.flashinfer.solution import read_solution
+from dvk.interop.flashinfer.file_names import distinct, file_name
+from dvk.interop.flashinfer.solution import Solution, read_solution
 from dvk.interop.flashinfer.task_text import task_text
 from dvk.interop.flashinfer.workload import Workload
 from dvk.pipelines.eval.progress import Progress
@@ -57,9 +57,10 @@ def read(path: Path) -> DefinitionSuite:
         UsageError: see `read_dataset`; nothing in it can be played.
     """
     suite = DefinitionSuite(read_dataset(path), [], {})
+    taken: set[str] = set()
     for problem in suite.dataset.problems.values():
         for number, error in enumerate(problem.errors):
-            name = f"{_plain(problem.name)}-unread{number or ''}"
+            name = distinct(f"{_plain(problem.name)}-unread{number or ''}", taken)
             suite.tasks.append(SuiteTask(name, problem.path, error=error.message))
         definition = problem.definition
         if definition is None:
@@ -69,7 +70,7 @@ def read(path: Path) -> DefinitionSuite:
             label = workload.label
             if labels.count(label) > 1:
                 label = f"{label}-{workload.uuid[:8]}"
-            name = f"{_plain(problem.name)}-{_plain(label)}"
+            name = distinct(f"{_plain(problem.name)}-{_plain(label)}", taken)
             suite.tasks.append(
                 SuiteTask(
                     name,
@@ -94,7 +95,7 @@ def read(path: Path) -> DefinitionSuite:
 
 def _plain(text: str) -> str:
     """A name for a file."""
-    return re.sub(r"[^\w=+.-]+", "_", text)[:100]
+    return file_name(text)[:100]
 
 
 # ------------------------------------------------------------------ results
@@ -108,6 +109,7 @@ class _Won:
     called: Called
     task: Task
     candidate: Candidate
+    speedup: float
 
 
 def write(
@@ -147,7 +149,7 @@ def _winners(
     again: Mapping[tuple[str, int], Verdict],
     chosen: Mapping[tuple[str, int], str],
 ) -> Iterator[_Won]:
-    """Each workload's fastest right candidate, if it is faster than eager as fast_p counts it."""
+    """Each workload's fastest right candidate, if it is faster than eager as fast_p counts it and has kernels or recipes."""
     for episode in episodes:
         called = suite.called.get(episode.task.name)
         if called is None:
@@ -159,25 +161,45 @@ def _winners(
             verdict = again.get(key) or (turn.verdict if turn is not None else None)
             if turn is None or turn.candidate is None or verdict is None or verdict.timing is None:
                 continue
+            if _is_unchanged(turn.candidate):
+                continue
             speedup = verdict.timing.speedup.value
             if speedup > (best[0] if best is not None else 1.0):
                 best = speedup, turn.candidate
         if best is not None:
-            yield _Won(episode.task.name, called, episode.task, best[1])
+            yield _Won(episode.task.name, called, episode.task, best[1], best[0])
+
+
+def _is_unchanged(made: Candidate) -> bool:
+    """Whether it is the composer's text without kernels or recipes: PyTorch does all the work, and a gain of it is noise."""
+    return made.proposer == "composer" and not made.recipes and not made.schedule
 
 
 def _solution(definition: Definition, winners: Sequence[_Won]) -> dict[str, Any]:
-    by_sizes = {
-        tuple(one.called.workload.sizes[axis] for axis in definition.bindings): (
-            one.candidate.source,
-            one.candidate.backend,
-        )
-        for one in winners
-    }
-    device = winners[0].task.device
-    labels = "; ".join(one.called.workload.label for one in winners)
+    """The solution of a definition's winners; of several with the same sizes, the faster one's kernels."""
+    best: dict[tuple[int, ...], _Won] = {}
+    for one in winners:
+        sizes = tuple(one.called.workload.sizes[axis] for axis in definition.bindings)
+        if sizes not in best or one.speedup > best[sizes].speedup:
+            best[sizes] = one
+    by_sizes = {sizes: (one.candidate.source, one.candidate.backend) for sizes, one in best.items()}
+    labels = "; ".join(one.called.workload.label for one in best.values())
     return solution_json(
-        f"dvk_{definition.name}", definition, by_sizes, device, f"Kernels for {labels}"
+        f"dvk_{definition.name}",
+        definition,
+        by_sizes,
+        winners[0].task.device,
+        f"Kernels for {labels}",
+    )
+
+
+def _candidate(solution: Solution, definition: Definition) -> Candidate:
+    """A solution as the judge's candidate. Its sources say the back end: in the candidate's text they may be escaped."""
+    return Candidate(
+        source=candidate_text(solution, definition),
+        backend=backends.detect("\n".join(solution.sources.values())),
+        proposer="user",
+        title=solution.name,
     )
 
 
@@ -190,15 +212,13 @@ def _judged(
 ) -> Iterator[dict[str, Any]]:
     """The traces of a solution at every workload of its definition that was examined."""
     solution = read_solution(dict(value), "the solution")
-    text = candidate_text(solution, definition)
-    backend = "triton" if solution.language == "triton" else "cpp"
     tasks = [
         (episode.task, suite.called[episode.task.name].workload)
         for episode in episodes
         if episode.task.name in suite.called
         and suite.called[episode.task.name].definition is definition
     ]
-    candidate = Candidate(source=text, backend=backend, proposer="user", title=solution.name)
+    candidate = _candidate(solution, definition)
     spec = harness.JudgeSpec(tier="search", contract=default_contract(tasks[0][0].device))
     for position, verdict in judging.map([(task, candidate) for task, _ in tasks], spec):
         made = trace.trace(definition.name, tasks[position][1], solution.name, verdict)

@@ -29,11 +29,12 @@ RESULTS = "trace_set"
 
 @dataclass(frozen=True)
 class JudgedSolutions:
-    """What the jobs were made of, in their order."""
+    """What the jobs were made of, in their order. `left_out` says which solutions are not judged, and why."""
 
     dataset: Dataset
     jobs: tuple[VerifyJob, ...]
     pairs: tuple[tuple[Solution, Workload], ...]
+    left_out: tuple[str, ...] = ()
 
     def write(self, rows: Sequence[VerifyRow], folder: Path) -> tuple[Path, int]:
         """Write definitions, workloads, solutions and traces below a run's folder; returns where, and how many verdicts have no trace."""
@@ -70,9 +71,8 @@ def solutions_of(reference: str, files: Sequence[Path]) -> JudgedSolutions:
         UsageError: something cannot be read or is not supported, a definition is missing or has no workload, or there is no solution.
     """
     dataset = read_dataset(Path(reference))
-    found = dataset.solutions(files)
-    if not files and len(dataset.problems) == 1:  # a definition's file: its own ones
-        found = [solution for solution in found if solution.definition in dataset.problems]
+    left_out: list[str] = []
+    found = dataset.solutions(files, left_out)
     if not found:
         raise UsageError(
             f"no solutions in `{reference}`", "name them: dvk verify DEFINITION.json SOLUTION.json"
@@ -92,7 +92,7 @@ def solutions_of(reference: str, files: Sequence[Path]) -> JudgedSolutions:
                 )
             )
             pairs.append((solution, workload))
-    return JudgedSolutions(dataset, tuple(jobs), tuple(pairs))
+    return JudgedSolutions(dataset, tuple(jobs), tuple(pairs), tuple(left_out))
 
 
 def _task_file(definition: Definition, workload: Workload, others: Sequence[Workload]) -> Path:
