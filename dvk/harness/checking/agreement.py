@@ -13,9 +13,9 @@ from dvk.harness.checking.case import Case, Comparison
 from dvk.harness.checking.compare import same_bits
 from dvk.harness.checking.envelope import Envelopes
 from dvk.harness.checking.input_families import TIES
-from dvk.harness.checking.narrow_floats import are_codes, narrow
+from dvk.harness.checking.narrow_floats import narrow
 from dvk.harness.checking.reference_runs import Answer, InputDraw
-from dvk.harness.checking.sensitivity import MOST_RUNS, Sensitivity, excused, on_edges
+from dvk.harness.checking.sensitivity import MOST_RUNS, Sensitivity, coded, excused, on_edges
 from dvk.harness.checking.tolerance import NONE, UNKNOWN, Class, Errors
 from dvk.harness.transport.calls import Buffers
 
@@ -118,7 +118,7 @@ class _Excuse:
 
 def _strongly(case: Case, number: int, disturbed: Disturbed) -> Iterator[torch.Tensor]:
     """Yield an output under strong noise, one run per item."""
-    codes = are_codes(case.expected[number].same)
+    codes = coded(case.expected[number])
     for run in range(MOST_RUNS):
         answer = disturbed(case.draw, 20_000 + run, True, True, codes and run % 2 == 0)
         if answer is not None and answer.spec_text == case.spec_text:

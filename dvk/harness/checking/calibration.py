@@ -43,12 +43,19 @@ class Calibration:
         precision: the task's class.
         device: `cpu` or `cuda`.
         quantised: whether operands or outputs are codes; then the typical element is held to the accumulation that it declares.
+        places: whether outputs of 8-bit integers are indices or classes.
     """
 
     def __init__(
-        self, reference: Reference, precision: Class, device: str, quantised: bool = False
+        self,
+        reference: Reference,
+        precision: Class,
+        device: str,
+        quantised: bool = False,
+        places: bool = False,
     ):
         self.reference, self.precision, self._quantised = reference, precision, quantised
+        self._places = places
         self._room = TRUTH_BYTES[device] - num_bytes(
             [*reference.model.parameters(), *reference.model.buffers()]
         )
@@ -205,6 +212,7 @@ class Calibration:
             _outside(name, leaf) for name, leaf in zip(answer.names, answer.leaves, strict=True)
         ]
         for want in result:
+            want.places = self._places
             if isinstance(want.same, float):
                 want.admitted = self.precision.floor
         return result

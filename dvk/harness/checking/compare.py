@@ -54,6 +54,8 @@ class ExpectedLeaf:
     """Whether the reference is the float64 result rounded once to its 16 bits: it declares a finer accumulation than its outputs."""
     vague: bool = False
     """Whether a NaN was made of infinities, as which it may come out as well."""
+    places: bool = False
+    """Whether integers of eight bits are indices or classes, not codes."""
 
     def thin(self) -> ExpectedLeaf:
         """Data that later draws need of it, without its tensors."""

@@ -42,7 +42,10 @@ class InFloat64(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         viewed = name == "view" and func._overloadname == "dtype"
         if not viewed:
-            if not func._schema.is_mutable:
+            # A wider copy of what is viewed or written would lose the writes.
+            if not any(r.alias_info is not None for r in func._schema.returns) and not (
+                func._schema.is_mutable
+            ):
                 args, kwargs = map_tensors(widened, (args, kwargs))
             for key in ("dtype", "out_dtype"):
                 if kwargs.get(key) in _SHORT:

@@ -10,7 +10,7 @@ import inspect
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils import _pytree as pytree
@@ -26,16 +26,19 @@ from dvk.harness.checking.quantised_operands import (
     may_be_code,
     observed,
 )
-from dvk.harness.checking.reference_runs import InputDraw, Reference
+from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
+from dvk.harness.checking.rounded_codes import RoundedCodes
 from dvk.harness.seeds import derived
 from dvk.harness.transport.calls import call, put_buffers
-from dvk.records import ShapeVariant, Task
+from dvk.harness.transport.memory_budget import release_cached
+from dvk.records import ShapeVariant
 from dvk.tasks import entry
 from dvk.tasks.build import BuiltTask
 from dvk.tasks.input_sampler import Call
 from dvk.tasks.trees import map_tensors, named_tensors
 
 MOST_TEXTS = 8
+T = TypeVar("T")
 
 
 class Drawing:
@@ -75,10 +78,21 @@ class Drawing:
                 self.small = None
         return self.small.name if self.small is not None else NATIVE
 
+    def answered(self, key: InputSetKey, draw: InputDraw) -> Answer | None:
+        """Return the reference's answer to a draw; None if it refuses words of any bits, which as bad indices kill the process on a GPU.
+
+        Raises:
+            Exception: the reference does.
+        """
+        packed = any(operand.role == "packed" for operand in self._operands.values())
+        if packed and key.family == QUANTISED and self.built.task.device != "cpu":
+            return self.reference.try_inputs(draw, other_arguments=False)
+        return self.reference.run(draw)
+
     def drawn(
-        self, key: InputSetKey, keep_sign: bool = False
+        self, key: InputSetKey, keep_sign: bool = False, keep_numbers: bool = False
     ) -> tuple[InputDraw, list[torch.Tensor]]:
-        """Return the inputs of a key, and the native tensors that its family changed."""
+        """Return the inputs of a key, and the native tensors that its family changed; `keep_numbers`: the call's integers stay."""
         small = self.small
         if small is not None and key.variant == small.name:
             args, kwargs = self._pool(small, max(key.weights, 1))
@@ -118,7 +132,7 @@ class Drawing:
             loose, spares = [], False
             made = map_tensors(other, (args, kwargs))
         told = ""
-        if key.family == QUANTISED and not keep_sign:
+        if key.family == QUANTISED and not keep_sign and not keep_numbers:
             made, told = _with_other_zero_points(made, chance)
         args, kwargs = made
         made_draw = InputDraw(
@@ -186,10 +200,16 @@ def _with_other_zero_points(call: Any, chance: random.Random) -> tuple[Any, str]
     return made, "with " + ", ".join(told) if told else ""
 
 
-def quantises(task: Task) -> bool:
-    """Whether some output is quantised."""
-    kinds = (spec.dtype for spec in task.outputs)
-    return any(kind in ("int8", "uint8") or kind.startswith("float8") for kind in kinds)
+def quantises(built: BuiltTask) -> bool:
+    """Whether some output is quantised: in a type of 8-bit floats, or rounded to integers of 8 bits in a call on native inputs."""
+    kinds = [spec.dtype for spec in built.task.outputs]
+    if any(kind.startswith("float8") for kind in kinds):
+        return True
+    if not any(kind in ("int8", "uint8") for kind in kinds):
+        return False
+    watch = RoundedCodes()
+    _called(built, lambda args, kwargs: call(built.model, args, kwargs, 0, under=watch), None)
+    return watch.found
 
 
 def operands_of(built: BuiltTask) -> Operands:
@@ -202,15 +222,25 @@ def operands_of(built: BuiltTask) -> Operands:
         for spec in built.task.inputs
     ):
         return NO_OPERANDS
-    args, kwargs = built.inputs(0)
-    before = {name: value.clone() for name, value in model.named_buffers()}
-    try:
+
+    def watched(args: list[Any], kwargs: dict[str, Any]) -> Operands:
         inputs = [t for _, t in named_tensors((args, kwargs))]
         return observed(lambda: call(model, args, kwargs, 0), inputs, state)
+
+    return _called(built, watched, NO_OPERANDS)
+
+
+def _called(built: BuiltTask, run: Callable[[list[Any], dict[str, Any]], T], failed: T) -> T:
+    """Return what `run` does with native inputs, or `failed`; the reference's buffers are put back."""
+    args, kwargs = built.inputs(0)
+    before = {name: value.clone() for name, value in built.model.named_buffers()}
+    try:
+        return run(args, kwargs)
     except Exception:  # noqa: BLE001 - a reference that does not run is found out where it is judged
-        return NO_OPERANDS
+        return failed
     finally:
-        put_buffers(model, before)
+        put_buffers(built.model, before)
+        release_cached()
 
 
 def _is_data(reference: Reference, native: InputDraw, tensor: torch.Tensor) -> bool:

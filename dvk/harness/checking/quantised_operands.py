@@ -7,6 +7,9 @@ their role admits.
 Inputs, parameters and persistent buffers are followed through conversions, views, shifts and masks. Integers of 8 bits, words whose bits
 are taken apart, and floats of 8 bits are codes once they are multiplied; what multiplies or divides them, or their product, with fewer
 elements is a scale; what is subtracted from them is a zero point; what a power of two is raised to is an exponent.
+
+In doubt a tensor has no role, since ordinary tasks hold integers, too: positions and slots in words, masks of two values, bytes of an
+image with its mean. Their values then change as those of any other task.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ _SCALED_MM, _INT8PACK_MM = "scaled_mm", "weight_int8pack_mm"
 _PRODUCTS = frozenset(
     {name.strip("_") for name in aten.FACTORS} | {"int_mm", _SCALED_MM, _INT8PACK_MM}
 )
+_DIVISORS = (4, 16, 64)
+"""Parts of a byte are taken by `//` and `%` of these: two bits or four."""
 _KEEPS = frozenset("add sub rsub neg sum mul div round clamp".split())
 SOURCES = (torch.int8, torch.uint8, torch.int16, torch.int32)
 
@@ -90,7 +95,7 @@ def observed(
     sources = [*inputs, *state.values()]
     if not any(may_be_code(t) for t in sources):
         return NO_OPERANDS
-    trail = _Trail(sources)
+    trail = _Trail(sources, len(inputs))
     with trail:
         run()
     found = trail.operands()
@@ -115,7 +120,7 @@ _NOTHING = _Made()
 
 
 class _Trail(TorchDispatchMode):
-    def __init__(self, sources: Sequence[torch.Tensor]):
+    def __init__(self, sources: Sequence[torch.Tensor], num_inputs: int):
         super().__init__()
         self._sources = list(sources)
         self._alive: list[torch.Tensor] = list(sources)
@@ -127,6 +132,8 @@ class _Trail(TorchDispatchMode):
         self._roles: dict[int, Role] = {}
         self._bits: dict[int, int] = {}
         self._zeros: dict[int, int] = {}
+        self._num_inputs = num_inputs
+        self._two: dict[int, bool] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -136,6 +143,8 @@ class _Trail(TorchDispatchMode):
         """Return the roles found, by the number of the source."""
         result = {}
         for number, role in self._roles.items():
+            if role == "zero" and self._roles.get(self._zeros[number]) != "codes":
+                continue  # a difference of integers that nothing multiplies
             of = self._zeros.get(number, number)
             bits = self._bits.get(of, 8)
             packed = role in ("codes", "zero") and number in self._bits
@@ -148,9 +157,15 @@ class _Trail(TorchDispatchMode):
         made = self._noted(name, list(args), result)
         if made is not _NOTHING:
             for _, tensor in named_tensors(result):
-                if tensor.layout is torch.strided:
-                    self._alive.append(tensor)
+                if tensor.layout is not torch.strided:
+                    continue
+                if made.of or made.codes:
+                    self._alive.append(
+                        tensor
+                    )  # another tensor at its address would be taken for it
                     self._made[_memory(tensor)] = made
+                else:
+                    self._made.pop(_memory(tensor), None)
         return result
 
     def _of(self, value: Any) -> _Made:
@@ -182,7 +197,7 @@ class _Trail(TorchDispatchMode):
         if name in ("mul", "div"):
             return self._scaled(given, made, result)
         if name in ("add", "sub", "rsub"):
-            return self._shifted(given, made)
+            return self._shifted(given, made, name == "add")
         return _NOTHING
 
     def _looked_up(self, indices: list[Any]) -> _Made:
@@ -194,18 +209,22 @@ class _Trail(TorchDispatchMode):
         return _Made(frozenset(), codes)
 
     def _unpacked(self, name: str, of: frozenset[int], args: list[Any]) -> None:
-        mask = next((a for a in args if isinstance(a, int)), 0)
+        number_given = next((a for a in args if isinstance(a, int)), 0)
+        mask = number_given if "and" in name else 0
+        if not 0 <= mask < 256 or (name in _PARTS and number_given not in _DIVISORS):
+            return
         for number in of:
-            if self._sources[number].dtype in (*SOURCES, torch.int64, PAIRS):
+            source = self._sources[number]
+            if source.dtype is PAIRS or (_packs(source) and (_byte(source) or name in _BITS)):
                 self._bits.setdefault(number, 4)
-                if "and" in name and mask > 0:
+                if mask:
                     self._bits[number] = mask.bit_length()
 
     def _raised(self, name: str, args: list[Any], result: Any) -> _Made:
         exponent = args[0] if name == "exp2" else args[1] if len(args) > 1 else None
         of = self._of(exponent).of
-        for number in of:
-            if self._sources[number].dtype in SOURCES:
+        for number in of if name != "pow" or _is_two(args[0]) else ():
+            if self._sources[number].dtype in (torch.int8, torch.uint8):
                 self._roles[number] = "exponent"
         return _Made(of) if of else self._of(args[0])
 
@@ -221,18 +240,16 @@ class _Trail(TorchDispatchMode):
         codes = frozenset().union(*[self._codes(self._of(args[n])) for n in factors])
         for scale in args[2:4] if name in (_SCALED_MM, _INT8PACK_MM) else ():
             if isinstance(scale, torch.Tensor):
-                self._note_scale(self._of(scale), 1 << 62)
+                self._note_scale(self._of(scale), 1 << 62, codes)
         return _Made(frozenset(), codes)
 
     def _scaled(self, given: list[torch.Tensor], made: list[_Made], result: Any) -> _Made:
         if not any(self._looks_coded(m) for m in made):
             return _Made(frozenset().union(*[m.of for m in made]))
-        codes: frozenset[int] = frozenset()
+        codes = frozenset().union(*[self._codes(m) for m in made if self._looks_coded(m)])
         for tensor, one in zip(given, made, strict=True):
-            if self._looks_coded(one):
-                codes |= self._codes(one)
-            elif tensor.dtype.is_floating_point:
-                self._note_scale(one, result.numel())
+            if not self._looks_coded(one) and tensor.dtype.is_floating_point:
+                self._note_scale(one, result.numel(), codes)
         return _Made(frozenset(), codes)
 
     def _looks_coded(self, made: _Made) -> bool:
@@ -240,29 +257,79 @@ class _Trail(TorchDispatchMode):
 
     def _may_be_code(self, number: int) -> bool:
         source = self._sources[number]
-        told = number in self._bits or source.dtype.itemsize == 1
+        told = number in self._bits or (source.dtype.itemsize == 1 and not self._two_values(number))
         return told and may_be_code(source) and self._roles.get(number) not in ("exponent", "zero")
 
-    def _note_scale(self, made: _Made, elements: int) -> None:
+    def _two_values(self, number: int) -> bool:
+        """Whether it is a mask: bytes of two values at most."""
+        if number not in self._two:
+            source = self._sources[number]
+            known = source.numel() > 0 and not narrow(source)
+            self._two[number] = known and bool(
+                ((source == source.min()) | (source == source.max())).all()
+            )
+        return self._two[number]
+
+    def _plain_bytes(self, number: int) -> bool:
+        """Whether it is an input of unsigned bytes that nothing took apart, such as an image."""
+        plain = self._sources[number].dtype is torch.uint8 and number not in self._bits
+        return plain and number < self._num_inputs
+
+    def _note_scale(self, made: _Made, elements: int, codes: frozenset[int]) -> None:
+        """Note sources of what multiplies `codes` as scales, except weights that multiply images."""
+        image = bool(codes) and all(map(self._plain_bytes, codes))
         for number in made.of:
             source = self._sources[number]
             if source.is_floating_point() and not narrow(source) and source.numel() < elements:
-                self._roles.setdefault(number, "scale")
+                if bool((source >= 0).all()) and not (image and number >= self._num_inputs):
+                    self._roles.setdefault(number, "scale")
             elif source.dtype is torch.float8_e8m0fnu:
                 self._roles[number] = "exponent"
 
-    def _shifted(self, given: list[torch.Tensor], made: list[_Made]) -> _Made:
+    def _shifted(self, given: list[torch.Tensor], made: list[_Made], adds: bool) -> _Made:
         """Take the smaller of two sources, of which one is of codes, as their zero point."""
         of = [sorted(m.of, key=lambda n: -self._sources[n].nbytes) for m in made]
         if all(of) and any(self._looks_coded(m) for m in made) and not any(m.codes for m in made):
             first, second = sorted((of[0][0], of[1][0]), key=lambda n: -self._sources[n].nbytes)
-            small = self._sources[second]
-            whole = not small.is_floating_point() or bool((small == small.round()).all())
-            if first != second and whole and small.nbytes < self._sources[first].nbytes:
+            smaller = self._sources[second].nbytes < self._sources[first].nbytes
+            if first != second and smaller and self._may_be_zero(first, second, adds):
                 self._roles[second], self._zeros[second] = "zero", first
                 return made[0] if first in made[0].of else made[1]
         codes = frozenset().union(*[m.codes for m in made])
         return _Made(frozenset(), codes)
+
+    def _may_be_zero(self, first: int, second: int, adds: bool) -> bool:
+        """Whether `second` may be the zero point of the codes `first`, rather than an image's mean, a bias or an offset of indices."""
+        small = self._sources[second]
+        if adds and first not in self._bits and not narrow(self._sources[first]):
+            return False
+        if not small.is_floating_point():
+            return small.dtype is not torch.int64 or not self._plain_bytes(first)
+        whole = bool((small == small.round()).all()) and bool(small.any())
+        return whole and not self._plain_bytes(first)
+
+
+def _packs(source: torch.Tensor) -> bool:
+    """Whether an integer's bits may be several codes: bytes, and words of which some have the sign bit, or all are one code repeated.
+
+    Indices, counts and slots are words, too, of which bits and remainders are taken; they are not negative.
+    """
+    if source.dtype not in (*SOURCES, torch.int64) or not source.numel():
+        return False
+    if _byte(source):
+        return not bool(((source == 0) | (source == 1)).all())
+    ones = ((1 << 8 * source.itemsize) - 1) // 15  # one bit of every four
+    return bool((source < 0).any()) or bool(((source > 0) & (source % ones == 0)).all())
+
+
+def _is_two(base: Any) -> bool:
+    if isinstance(base, torch.Tensor):
+        return base.numel() == 1 and float(base) == 2
+    return bool(base == 2)
+
+
+def _byte(source: torch.Tensor) -> bool:
+    return source.dtype.itemsize == 1
 
 
 def _whole(result: Any) -> bool:

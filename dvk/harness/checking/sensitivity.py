@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from dvk.harness.checking.compare import TINY, ExpectedLeaf, index_of, real, sliced_ratios, targets
-from dvk.harness.checking.narrow_floats import are_codes, distance
+from dvk.harness.checking.narrow_floats import are_codes, distance, narrow
 from dvk.harness.checking.tolerance import NONE, Class, Errors, separation
 
 NUM_NOISES = 3
@@ -159,6 +159,17 @@ def _split(
     return off, firmly, all_others
 
 
+def coded(want: ExpectedLeaf) -> bool:
+    """Whether an output is quantised."""
+    return narrow(want.same) or (are_codes(want.same) and not want.places)
+
+
+def arbitrary_at_ties(expected: Sequence[ExpectedLeaf]) -> bool:
+    """Whether some output holds indices or classes, which equal values make arbitrary."""
+    exact = (e for e in expected if e.scale is None and isinstance(e.same, torch.Tensor))
+    return any(not coded(e) for e in exact)
+
+
 def on_edges(
     got: torch.Tensor,
     want: ExpectedLeaf,
@@ -172,7 +183,7 @@ def on_edges(
     Args:
         runs: this output under stronger noise; consumed only as far as needed.
     """
-    if want.scale is None and are_codes(want.same):
+    if want.scale is None and coded(want):
         return _codes_on_edges(got, want, runs)
     if want.scale is None:
         places = (got != want.same).flatten().nonzero()[:, 0]
@@ -285,7 +296,7 @@ def _measure(want: ExpectedLeaf, runs: list[Any], cap: float) -> Sensitivity:
             moved = distance(run, want.same)
             jumps += int((moved != 0).sum())
             count, size = jumps, float("inf")
-            if are_codes(want.same):
+            if coded(want):
                 steps = moved if steps is None else torch.maximum(steps, moved)
                 size = float(steps.max())
             continue

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from dvk.harness.checking import quantised_draws
+from dvk.harness.checking.narrow_floats import narrow
 from dvk.harness.checking.quantised_operands import Operand
 from dvk.harness.seeds import derived
 
@@ -111,12 +112,17 @@ class WeightSets:
 def _drawn(
     number: int, operand: Operand | None, base: torch.Tensor, generator: torch.Generator
 ) -> torch.Tensor:
-    if operand is not None and number == INTEGERS:
-        return quantised_draws.exact(operand, base, generator)
     if operand is not None:
-        return quantised_draws.redrawn(
-            operand, base, generator, cautious=True, uneven=number % 2 == 0
+        made = (
+            quantised_draws.exact(operand, base, generator)
+            if number == INTEGERS
+            else quantised_draws.redrawn(
+                operand, base, generator, cautious=True, uneven=number % 2 == 0
+            )
         )
+        # Values that do not look like their role are an ordinary weight's, which must not stay as constructed.
+        if made is not base or narrow(base) or not base.is_floating_point():
+            return made
     return _integers(base, generator) if number == INTEGERS else _scaled(base, generator)
 
 
