@@ -196,3 +196,22 @@ def test_one_quantised_draw_keeps_the_numbers_of_a_call() -> None:
     first, second = (cases.get(key) for key in cases.keys if key.family == QUANTISED)
     assert first is not None and second is not None
     assert first.args[4] != 8 and first.key.told and second.args[4] == 8 and not second.key.told
+
+
+@pytest.mark.parametrize("zero", [7, 8])
+def test_words_that_repeat_one_zero_point_stay_quantised(zero: int) -> None:
+    word = int.from_bytes(bytes([zero * 17] * 4), "little", signed=True)
+    source = model(
+        "return x @ (((q[:, None] >> self.shifts[:, None]) & 15).reshape(16, 8)"
+        " - ((z >> self.shifts) & 15).reshape(8)).float() * scale",
+        f"[torch.randn(4, 16), torch.randint(-2**31, 2**31 - 1, (2, 8), {INT32}),"
+        f" torch.full((1, 1), {word}, {INT32}), torch.rand(8) + 0.5]",
+        f"self.register_buffer('shifts', torch.arange(0, 32, 4, {INT32}))",
+        "x, q, z, scale",
+    )
+    found = operands_of(build(task_of(source))).inputs
+    assert {n: operand.role for n, operand in found.items()} == {
+        1: "packed",
+        2: "packed",
+        3: "scale",
+    }
