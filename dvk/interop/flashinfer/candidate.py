@@ -134,7 +134,7 @@ def _quoted(text: str) -> str:
 
 
 def _extension(solution: Solution) -> str:
-    """A PyTorch extension of all its sources; included headers of its own are put in place."""
+    """A PyTorch extension of all its sources; headers that it brings are put in place of their includes."""
     cpp = [_included(solution, path, set()) for path in solution.sources if path.endswith(_CPP)]
     cuda = [_included(solution, path, set()) for path in solution.sources if path.endswith(_CUDA)]
     name = re.sub(r"\W+", "_", solution.name)
