@@ -115,7 +115,7 @@ class Watch:
         kind = "learned" if torch.is_grad_enabled() else "scored"
         if not self.counts[kind]:
             self.first[kind] = time.perf_counter()
-            self.report.say(phase=kind)  # so that the peak of scoring is told apart
+            self.report.say(phase=kind)  # so that the peak of scoring is a separate figure
         self.counts[kind] += 1
         if self.counts[kind] % 4 == 0:
             self.report.say(phase=kind, micro_batches=self.counts[kind])
