@@ -6,7 +6,7 @@
 A row per file: milliseconds of forward and backward (median of paired rounds), how many times faster than eager and than torch.compile
 with a 95 % interval, peak megabytes on a GPU, the largest error of a result or gradient against double precision, eager's beside it. Rows
 are written as they come. With `--workers` all files are composed and compiled first, in as many processes, and then timed alone.
-`--prepare-s` bounds that.
+`--prepare-s` bounds that. With `--kernels` the last rows list what eager and the drop-in launch on the GPU, with microseconds.
 """
 
 from __future__ import annotations
@@ -128,11 +128,34 @@ def prepared(path: Path, device: str, backend: str, sizes: str, compiled: bool) 
     return task, source
 
 
+def kernels(step: Callable[[], Any], calls: int = 5) -> dict[str, Any]:
+    """Microseconds of a step's kernels on the GPU, their sum and how many are launched, the longest first."""
+    step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        for _ in range(calls):
+            step()
+        torch.cuda.synchronize()
+    found = sorted(seen.key_averages(), key=lambda one: -one.self_device_time_total)
+    each = [
+        [one.key[:60], round(one.count / calls, 1), round(one.self_device_time_total / calls, 1)]
+        for one in found
+        if one.self_device_time_total
+    ]
+    return {
+        "us": round(sum(one[2] for one in each), 1),
+        "launches": round(sum(one[1] for one in each), 1),
+        "longest": each[:12],
+    }
+
+
 def prepared_by(
     pool: ProcessPoolExecutor, paths: list[Path], how: tuple[Any, ...], limit_s: float | None
 ) -> dict[Path, tuple[Task, str]]:
     """What the pool has prepared within the limit; then its processes are stopped."""
     futures = {path: pool.submit(prepared, path, *how) for path in paths}
+    began = time.monotonic()
+    for path, future in futures.items():
+        future.add_done_callback(partial(_told, path.stem, began))
     wait(futures.values(), limit_s)
     found = {p: f.result() for p, f in futures.items() if f.done() and f.exception() is None}
     processes = list(pool._processes.values())
@@ -142,6 +165,13 @@ def prepared_by(
         process.join()
     pool.shutdown(wait=False, cancel_futures=True)
     return found
+
+
+def _told(name: str, began: float, future: Any) -> None:
+    """Print when a file was prepared."""
+    if not future.cancelled():
+        told = {"ready": name, "s": round(time.monotonic() - began, 1)}
+        print(json.dumps(told | ({"error": repr(e)[:300]} if (e := future.exception()) else {})))
 
 
 @dataclass(frozen=True)
@@ -216,7 +246,7 @@ def hash_of(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sizes", default="native", choices=["native", "cpu", "small"])
@@ -233,7 +263,12 @@ def main() -> None:
         type=float,
         help="stop the workers then; files that they did not prepare last",
     )
-    given = parser.parse_args()
+    parser.add_argument("--kernels", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments()
     began = time.monotonic()
     # A table that is cut holds files of both halves.
     every = sorted(given.folder.rglob("*.py"), key=lambda path: hash_of(path.stem))
@@ -241,27 +276,37 @@ def main() -> None:
     how = given.device, given.backend, given.sizes
     ahead: dict[Path, tuple[Task, str]] = {}
     if given.workers:
-        spawn = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(given.workers, mp_context=spawn)
+        # Modules are imported once, by a process that never opens the GPU.
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload([__spec__.name, "torch._inductor.compile_fx"])
+        pool = ProcessPoolExecutor(given.workers, mp_context=server)
         ahead = prepared_by(pool, paths, (*how, not given.no_compile), given.prepare_s)
         said = {"prepared": len(ahead), "s": round(time.monotonic() - began, 1)}
         print(json.dumps(said), flush=True)
         paths.sort(key=lambda path: path not in ahead)
+
+    def written(row: dict[str, Any]) -> None:
+        row["s"] = round(time.monotonic() - began, 1)
+        print(json.dumps(row), flush=True)
+        if given.out is not None:
+            with given.out.open("a") as file_out:
+                file_out.write(json.dumps(row) + "\n")
+
     for path in paths:
         if time.monotonic() - began > given.limit_s:
             continue
         row: dict[str, Any] = {"name": path.stem, "half": path.parent.name}
         try:
-            task, source = ahead[path] if path in ahead else composed(path, *how)
+            ahead[path] = task, source = ahead.get(path) or composed(path, *how)
             row |= measured(task, source, not given.no_compile, given.seconds)
         except Exception as error:  # noqa: BLE001 - the other files count
             row["error"] = f"{type(error).__name__}: {error}"[:500]
-        row["s"] = round(time.monotonic() - began, 1)
         torch._dynamo.reset()
-        print(json.dumps(row), flush=True)
-        if given.out is not None:
-            with given.out.open("a") as file_out:
-                file_out.write(json.dumps(row) + "\n")
+        written(row)
+    for path, made in ahead.items() if given.kernels else ():
+        if time.monotonic() - began <= given.limit_s:
+            steps = arms(*made, False).steps.items()
+            written({"name": path.stem, **{f"{name}_kernels": kernels(s) for name, s in steps}})
 
 
 if __name__ == "__main__":
