@@ -115,6 +115,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "up_block_types": ["AttnUpBlock2D", "UpBlock2D"],
         },
     ),
+    "diffusion": (f"{Path(__file__).with_name('diffusion_blocks.py')}:blocks", {}),
 }
 
 
@@ -150,7 +151,7 @@ def quickly(name: str, folder: Path, blocks_tried: int = 2) -> Quick:
     run = RunFolder.open(
         folder, command="optimize", name=name, argv=(), config=Config(), resume=False
     )
-    blocks = Blocks(run, network.model, calls[0], found, "cpp", Config(), nullcontext)
+    blocks = Blocks(run, network.model, calls[0], found, "cpp", Config(), nullcontext, 0.0)
     taken = choosing.chosen(
         found, blocks.groups, {one.name: 1 + one.share for one in blocks.groups}
     )

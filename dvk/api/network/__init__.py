@@ -12,10 +12,13 @@
     proving     a first figure with quick compositions; which patches stay   quick_look.json, verdict.json
     report      the summary, for people and programs                         summary.jsonl, report.md, report.html
 
+`timed.jsonl` has the time of each process of the proof as it ends.
+
 Each stage reads what an earlier process of the run left. The profile, the quick compositions and the check of the outputs run in the
 calling process, with the user's model; searches, and the claim of the whole model's time, use other processes. A live model, which
-another process cannot build, is timed in the calling one. The budget is that of everything before the proof: what it leaves no time to
-search keeps its quick composition, so that the whole is proved at every budget.
+another process cannot build, is timed in the calling one. The budget begins when the model is built, and includes the proof, whose time
+follows from that of the quick look; what is left is for searches. A group that it leaves no time to search keeps its quick composition,
+so that the whole is proved at every budget.
 """
 
 from __future__ import annotations
@@ -50,6 +53,9 @@ from dvk.tasks.sourcefile import fault
 __all__ = ["ModelRequest", "ModelResult", "ModelSource", "optimize_model", "run"]
 
 PROFILE, SUMMARY = "profile.json", "summary.jsonl"
+TIMED = "timed.jsonl"
+LIVE = "live:"
+"""Begins the name of a live model, which no other process can build."""
 LOOK = "quick_look.json"
 """The first figure of the whole model, on disk before any search."""
 
@@ -67,6 +73,23 @@ class ModelRequest:
     resume: bool = False
     argv: tuple[str, ...] = ()
     quiet: bool = False
+
+
+class Clock:
+    """Seconds of each stage of a run, and since it began."""
+
+    def __init__(self) -> None:
+        self.began = self._last = time.monotonic()
+        self.took: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        """End this stage."""
+        now = time.monotonic()
+        self.took[stage], self._last = round(now - self._last, 1), now
+
+    @property
+    def seconds(self) -> float:
+        return round(time.monotonic() - self.began, 1)
 
 
 def optimize_model(
@@ -90,7 +113,7 @@ def optimize_model(
         model: an nn.Module in the mode that it is to be fast in.
         inputs: example inputs of one call.
         kwargs: example keyword arguments.
-        budget_s: seconds that the searches of all blocks may take together (default: 120).
+        budget_s: seconds that the run may take (default: 120); the proof takes what it needs of them, searches have the rest.
         backend: auto, triton, cuda or cpp.
         baselines: also timed against: compile.
         library: skill library.
@@ -107,7 +130,9 @@ def optimize_model(
     flags = {**(settings or {}), **({"optimize.budget_s": budget_s} if budget_s else {})}
     config = configuration.load(None, (), flags)
     name = type(model).__name__
-    source = ModelSource(spec=f"live:{name}", device=device_of(model, (inputs, dict(kwargs or {}))))
+    source = ModelSource(
+        spec=f"{LIVE}{name}", device=device_of(model, (inputs, dict(kwargs or {})))
+    )
     request = ModelRequest(
         source=source,
         backend=backend,
@@ -149,13 +174,14 @@ def _run(
         raise UsageError(problem, "choose --strategy composer for a whole model")
     RunFolder.refuse_used(request.out, resume=request.resume)
     Library.open(request.library).close()
-    live = network is not None
+    clock = Clock()
     network = network or build(request.source)
     draws = (
         [examples.draw(network, seed) for seed in range(proving.DRAWS)] if call is None else None
     )
     calls = draws or proving.varied(call)  # type: ignore[arg-type]  # one of them is given
     _call_once(network, calls[0])
+    clock.lap("build")
     with RunFolder.open(
         request.out,
         command="optimize",
@@ -166,7 +192,7 @@ def _run(
     ) as folder:
         if folder.answered(replace(request, backend=backend), config, ("optimize.budget_s",)):
             return dict(folder.read(SUMMARY)[-1])
-        return _story(folder, network, calls, request, backend, config, live=live)
+        return _story(folder, network, calls, request, backend, config, clock)
 
 
 def _story(
@@ -176,41 +202,54 @@ def _story(
     request: ModelRequest,
     backend: str,
     config: Config,
-    *,
-    live: bool,
+    clock: Clock,
 ) -> dict[str, Any]:
     """The stages, one after another."""
-    began, note, model = time.monotonic(), _notes(request.quiet), network.model
+    began = time.monotonic()
+    note, model, spec = _notes(request.quiet), network.model, request.source.spec
     alone = _alone(request.source.device)
     profiled = _profiled(folder, model, calls[0], alone)
-    blocks = Blocks(folder, model, calls[0], profiled, backend, config, alone)
-    note(
-        f"{request.source.spec}: {profiled.ms:.2f} ms a call, {len(blocks.groups)} kinds of blocks"
-    )
+    clock.lap("profile")
+    blocks = Blocks(folder, model, calls[0], profiled, backend, config, alone, began)
+    note(f"{spec}: {profiled.ms:.2f} ms a call, {len(blocks.groups)} kinds of blocks")
     blocks.try_all(note)
-    package, source = folder.path / patching.PACKAGE, None if live else request.source
-    subject = proving.Subject(model, calls, package, source, config)
-    compiled = "compile" in request.baselines
-    look = _quick_look(folder, blocks, subject, request.source.spec, note, compiled=compiled)
-    blocks.search(note, {"library": request.library, "strategy": request.strategy})
-    patches, left = blocks.patches()
-    patching.write(folder.path, patches, request.source.spec, blocks.reads)
-    by = time.monotonic() + config.optimize.budget_s
-    proved = proving.prove(
-        replace(subject, by=by), [one.name for one in patches], alone, note, compiled=compiled
+    clock.lap("compose")
+    subject = proving.Subject(
+        model,
+        calls,
+        folder.path / patching.PACKAGE,
+        None if spec.startswith(LIVE) else request.source,
+        config,
+        by=began + config.optimize.budget_s,
+        keep=lambda one: folder.append(TIMED, asdict(one)),
     )
+    compiled = "compile" in request.baselines
+    look = _quick_look(folder, blocks, subject, spec, note, compiled=compiled)
+    clock.lap("quick_look")
+    by = subject.by - proving.expected_s(subject, clock.took["build"], clock.took["quick_look"])
+    blocks.search(note, {"library": request.library, "strategy": request.strategy}, by)
+    clock.lap("search")
+    patches, left = blocks.patches()
+    patching.write(folder.path, patches, spec, blocks.reads)
+    names = [one.name for one in patches]
+    proved = proving.prove(subject, names, alone, note, compiled=compiled)
+    clock.lap("proof")
     kept = [one for one in patches if one.name in proved.kept]
-    patching.write(folder.path, kept, request.source.spec, blocks.reads)
+    patching.write(folder.path, kept, spec, blocks.reads)
     folder.write_text("verdict.json", json.dumps(asdict(proved), indent=2) + "\n")
-    summary = report.summary(folder.path, request.source.spec, backend, blocks, left, proved)
-    summary["quick_look"] = look
-    summary["seconds"] = round(time.monotonic() - began, 1)
+    summary = report.summary(folder.path, spec, backend, blocks, left, proved)
+    summary |= {"quick_look": look, "seconds": clock.seconds, "stages_s": clock.took}
+    _ended(folder, summary)
+    return summary
+
+
+def _ended(folder: RunFolder, summary: dict[str, Any]) -> None:
+    """Write the reports; the run is done."""
     folder.write_text("report.md", "\n".join(report.page(summary)) + "\n")
     manifest = json.loads((folder.path / MANIFEST).read_text(encoding="utf-8"))
     folder.write_text("report.html", report.document(summary, manifest))
     folder.append(SUMMARY, summary)
     folder.finish("done")
-    return summary
 
 
 def _quick_look(

@@ -13,7 +13,7 @@ from torch import nn
 
 import dvk.api
 from dvk.api.network import patching, profiling, trying
-from dvk.api.network.choosing import MOST_TRIED, Group, Tried, chosen, groups
+from dvk.api.network.choosing import LEAST_GAIN, MOST_TRIED, Group, Tried, chosen, groups
 from dvk.api.network.patching import Patch
 from dvk.api.network.profiling import ModelProfile
 from dvk.api.network.reading import reads
@@ -31,6 +31,8 @@ QUICK = "quick"
 """Folder of the texts of quick compositions."""
 TRYING_SHARE = 0.4
 """Share of the budget that quick compositions may take."""
+TRIED_AT_LEAST = 3
+"""Groups that are tried at every budget, unless one before them gains."""
 SECTIONS = ("judge", "optimize", "limits")
 """Settings that a block's search takes over."""
 OF_A_BLOCK = {"optimize.own_kernels": True, "optimize.confirm": False}
@@ -71,7 +73,7 @@ class Searched:
 
 
 class Blocks:
-    """The groups of one model, with what became of each."""
+    """The groups of one model, with what became of each; the budget counts from `began`, on time.monotonic's clock."""
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class Blocks:
         backend: str,
         config: Config,
         alone: Callable[[], AbstractContextManager[None]],
+        began: float,
     ):
         self.run, self.model, self.call, self.profile = run, model, call, found
         self.backend, self.config, self.alone = backend, config, alone
@@ -91,7 +94,7 @@ class Blocks:
         self.reads = reads(model, *call)
         self._calls: dict[str, Call] = {}
         self._alike: dict[tuple[str, ...], tuple[list[str], dict[str, str]]] = {}
-        self._began = time.monotonic()
+        self._began = began
 
     def calls(self, paths: list[str]) -> dict[str, Call]:
         """What the modules at these paths are called with."""
@@ -107,7 +110,7 @@ class Blocks:
         for group in self.groups[:MOST_TRIED]:
             if group.name in self.tried:
                 continue
-            if time.monotonic() > end:
+            if time.monotonic() > end and self._tried_enough():
                 note("the other groups are not tried: the budget for quick compositions is spent")
                 break
             path = group.paths[0]
@@ -128,6 +131,11 @@ class Blocks:
                 f"{group.name} ({len(group.paths)} of them, {group.share:.0%} of the time): {told}"
             )
 
+    def _tried_enough(self) -> bool:
+        """Whether there is something to patch, or little hope for it."""
+        gained = any(one.gain >= LEAST_GAIN for one in self.tried.values())
+        return gained or len(self.tried) >= TRIED_AT_LEAST
+
     @property
     def gains(self) -> dict[str, float]:
         """Speedups by group: measured where it was searched, estimated else."""
@@ -138,12 +146,14 @@ class Blocks:
         """The choice by what is known now."""
         return chosen(self.profile, self.groups, self.gains)
 
-    def search(self, note: Callable[[str], None], options: Mapping[str, Any]) -> None:
+    def search(self, note: Callable[[str], None], options: Mapping[str, Any], by: float) -> None:
         """Search the chosen groups, the largest saving first; one that gains nothing gives way to what it holds.
 
         Groups that the budget has no time for keep their quick compositions: the proof of the whole decides on those, too.
+
+        Args:
+            by: when the searches end, on time.monotonic's clock.
         """
-        end = self._began + self.config.optimize.budget_s
         while True:
             waiting = [
                 (group, sum(p.ms for p in self.profile.parts if p.path in paths))
@@ -153,7 +163,7 @@ class Blocks:
             if not waiting:
                 return
             group, ms = waiting[0]
-            left = end - time.monotonic()
+            left = by - time.monotonic()
             folder = self.run.path / "blocks" / group.name
             if left < LEAST_S and not folder.exists():
                 note("the budget is spent: what was not searched keeps its quick composition")

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def build(source: ModelSource) -> Network:
     try:
         with seeded(SEED):
             if where in LIBRARIES:
-                model = MAKERS[where](name, source.settings)
+                model = _placed(lambda: MAKERS[where](name, source.settings), source.device)
             elif where.endswith(".py"):
                 namespace = _executed(Path(where))
                 model = _of_file(namespace, where, name, source.settings)
@@ -109,6 +109,19 @@ def build(source: ModelSource) -> Network:
         problem = f"`{source.spec}` gave a {type(model).__name__}"
         raise UsageError(problem, "name something that returns an nn.Module")
     return Network(model.eval().to(device=source.device, dtype=dtype), source, namespace)
+
+
+def _placed(make: Callable[[], Any], device: str) -> Any:
+    """Make a model on its device, where random weights of billions take seconds; on the CPU if its constructor cannot."""
+    if device != "cpu":
+        try:
+            with torch.device(device):
+                return make()
+        except DvkError:
+            raise
+        except Exception:  # noqa: BLE001 - a constructor may compute with NumPy; one that fails on the CPU as well is reported
+            torch.manual_seed(SEED)
+    return make()
 
 
 # ---------------------------------------------------------------- libraries

@@ -1,57 +1,153 @@
-"""The time of a patched model in a fresh process, which builds the model again."""
+"""Times of a patched model in fresh processes, each of which builds the model again.
+
+Several processes build and warm up at once, as memory and cores admit, since imports and first calls take many times as long as the timing.
+Then one at a time measures while the others wait: nothing else runs meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
+from dvk import machine
 from dvk.api.network import examples, patching, verifying
 from dvk.api.network.building import ModelSource, build
 from dvk.api.network.verifying import Timed
 from dvk.config import Config
 from dvk.errors import MachineError
-from dvk.sandbox import Death, RequestChannel, call
+from dvk.sandbox import Death, RequestChannel, SandboxSession, proctree
+
+CONTEXT_BYTES = 3 << 29
+"""What a process takes besides weights: libraries, a CUDA context, activations."""
+BUILDING_BYTES = 8
+"""Bytes of a parameter while a process builds: float32, then its dtype, and what kernels derive from it."""
+TRUTH_BYTES = 12
+"""Bytes of a parameter that the comparison with float64 takes in the parent meanwhile."""
+FREE_SHARE = 0.8
+"""Share of the free memory that may be planned with."""
 
 
-def measured(
-    source: ModelSource, package: Path, config: Config, only: Sequence[str], *, compiled: bool
-) -> Timed:
-    """Time a patched model and the original in another process.
+@dataclass(frozen=True, kw_only=True)
+class FreshTiming:
+    """What each process is to build and time."""
 
-    Raises:
-        MachineError: the process ended.
-    """
-    request = {
-        "source": asdict(source),
-        "package": str(package),
-        "seconds": config.judge.claim_s,
-        "pairs": config.judge.claim_pairs,
-        "settled": config.judge.settled,
-        "only": list(only),
-        "compiled": compiled,
-    }
-    answer = call("dvk.api.network.fresh:child", request, config.limits)
-    if isinstance(answer, Death):
-        problem = f"a process that timed the whole model ended: {answer.reason}"
-        raise MachineError(problem, "raise limits.memory_bytes or limits.wall_s, and add --resume")
-    return Timed(**answer.value)
+    source: ModelSource
+    package: Path
+    config: Config
+    compiled: bool
+
+
+class FreshProcesses:
+    """Processes that build the model at once; `timed` then lets one after another measure."""
+
+    def __init__(self, timing: FreshTiming, sessions: Sequence[SandboxSession], wall_s: float):
+        self.timing, self.sessions, self.wall_s = timing, list(sessions), wall_s
+
+    def built(self) -> None:
+        """Wait until each has built its model.
+
+        Raises:
+            MachineError: a process ended.
+        """
+        for one in self.sessions:
+            self._answer(one)
+
+    def warmed(self, only: Sequence[str]) -> None:
+        """Have all of them patch the model that they built with these blocks, and call it; returns once all have.
+
+        Raises:
+            MachineError: a process ended.
+        """
+        judge = self.timing.config.judge
+        request = {
+            "package": str(self.timing.package),
+            "seconds": judge.claim_s,
+            "pairs": judge.claim_pairs,
+            "settled": judge.settled,
+            "only": list(only),
+            "compiled": self.timing.compiled,
+        }
+        for one in self.sessions:
+            one.send(request)
+        for one in self.sessions:
+            self._answer(one)
+
+    def timed(self) -> Timed:
+        """Let the next process measure, and end it.
+
+        Raises:
+            MachineError: the process ended.
+        """
+        with self.sessions.pop(0) as one:
+            one.send({})
+            return Timed(**self._answer(one))
+
+    def _answer(self, session: SandboxSession) -> dict[str, Any]:
+        answer = session.receive(self.wall_s)
+        if isinstance(answer, Death):
+            problem = f"a process that timed the whole model ended: {answer.reason}"
+            hint = "raise limits.memory_bytes or limits.wall_s, and add --resume"
+            raise MachineError(problem, hint)
+        return dict(answer.value)
+
+
+@contextmanager
+def processes(timing: FreshTiming, count: int) -> Iterator[FreshProcesses]:
+    """Start so many processes, which begin to build."""
+    wall_s = timing.config.limits.wall_s * count  # each waits for those before it
+    limits = timing.config.limits.model_copy(update={"wall_s": wall_s})
+    with ExitStack() as stack:
+        sessions = []
+        for _ in range(count):
+            one = stack.enter_context(SandboxSession("dvk.api.network.fresh:child", limits))
+            one.send(asdict(timing.source))
+            sessions.append(one)
+        yield FreshProcesses(timing, sessions, wall_s)
+
+
+def at_once(model: nn.Module, device: str) -> int:
+    """How many processes may build this model at the same time, while this one compares its outputs; at least 1."""
+    parameters = sum(one.numel() for one in [*model.parameters(), *model.buffers()])
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info()[0]
+    else:
+        free = min(machine.memory_bytes(), proctree.available_bytes())
+    each = BUILDING_BYTES * parameters + CONTEXT_BYTES
+    room = int((FREE_SHARE * free - TRUTH_BYTES * parameters) // each)
+    return max(1, min(room, machine.num_cores()))
 
 
 def child(channel: RequestChannel) -> None:
-    """Child side of `measured`."""
-    request: Any = channel.receive()
-    given = request["source"]
-    network = build(ModelSource(**{**given, "inputs": tuple(given["inputs"])}))
+    """Build, warm up when told the blocks, measure when told to."""
+    source: Any = channel.receive()
+    network = build(ModelSource(**{**source, "inputs": tuple(source["inputs"])}))
+    call = examples.draw(network, 0)
+    with torch.no_grad():
+        network.model(*call[0], **call[1])
+    channel.send({"built": True})
+    if (request := channel.receive()) is None:
+        return
+
+    def ready() -> None:
+        channel.send({"ready": True})
+        channel.receive()
+
     measured = verifying.measure(
         network.model,
         patching.load(Path(request["package"])),
-        examples.draw(network, 0),
+        call,
         seconds=request["seconds"],
         pairs=request["pairs"],
         settled=request["settled"],
         only=request["only"],
         with_compile=request["compiled"],
+        ready=ready,
     )
     channel.send(asdict(measured))

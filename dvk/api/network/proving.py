@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -20,14 +20,16 @@ from torch import nn
 
 from dvk.api.network import fresh, patching, verifying
 from dvk.api.network.building import ModelSource
+from dvk.api.network.fresh import FreshProcesses, FreshTiming
 from dvk.api.network.verifying import Call, Checked, Timed
 from dvk.config import Config
-from dvk.harness.timing.claims import FIRST_LOOK, claim, looked_at, undecided
+from dvk.harness.timing.claims import FIRST_LOOK, LAST_LOOK, claim, looked_at, undecided
 from dvk.records import Claim
 from dvk.stats.intervals import process_interval
 from dvk.tasks.trees import map_tensors
 
 WRONG = "the whole model's outputs are wrong with it"
+IDLE = "its kernels do not fit how the model calls it"
 DRAWS = 3
 """Inputs on which outputs are compared."""
 
@@ -36,7 +38,7 @@ DRAWS = 3
 class Subject:
     """The model with its inputs and its patch; `source` is None where no other process can build it.
 
-    More than the first look's processes are started only before `by`, on time.monotonic's clock.
+    More than the first look's processes are started only before `by`, on time.monotonic's clock: the end of the budget.
     """
 
     model: nn.Module
@@ -45,6 +47,8 @@ class Subject:
     source: ModelSource | None
     config: Config
     by: float = math.inf
+    keep: Callable[[Timed], None] = lambda _: None
+    """Is given the time of each process."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,21 @@ def quick_look(
     return QuickLook(tuple(names), checked, timed)
 
 
+def expected_s(subject: Subject, build_s: float, look_s: float) -> float:
+    """Seconds that the proof will about take.
+
+    Args:
+        build_s: seconds in which this process built the model and called it.
+        look_s: seconds of the quick look.
+    """
+    waves = 1
+    if subject.source is not None:
+        waves = -(
+            -FIRST_LOOK // min(FIRST_LOOK, fresh.at_once(subject.model, subject.source.device))
+        )
+    return waves * (build_s + look_s) + 2 * FIRST_LOOK * subject.config.judge.claim_s
+
+
 def prove(
     subject: Subject,
     names: Sequence[str],
@@ -119,11 +138,50 @@ def prove(
     *,
     compiled: bool,
 ) -> Proved:
-    """Check the whole model, leave out patches with which it is wrong or slower, and time what remains."""
+    """Check the whole model, leave out patches with which it is wrong or slower, and time what remains.
+
+    Fresh processes build the model while its outputs are compared.
+    """
     if not names:
         return Proved(why="no block was made faster")
     patch = patching.load(subject.package)
+    with ExitStack() as stack:
+        first = _begun(subject, stack, FIRST_LOOK, compiled=compiled)
+        kept, dropped, checked = _right(subject, patch, names, note)
+        if first is not None and kept:
+            first.built()
+        for name in list(kept):
+            with alone():
+                one = _timed_here(subject, patch, [name])
+            if one.hi < 1:
+                dropped[name] = f"the whole model is slower with it: {one.speedup:.2f}x"
+                note(f"left out {name}: {dropped[name]}")
+                kept.remove(name)
+        if not kept:
+            why = "no patch made the model faster"
+            return Proved(dropped=dropped, checked=tuple(checked), why=why)
+        used = verifying.in_use(subject.model, patch, subject.calls[0], kept)
+        timed = _claimed(subject, patch, kept, alone, note, first, compiled=compiled)
+    claim = _claim(timed)
+    over = [one.over_compile for one in timed if one.over_compile]
+    return Proved(
+        kept=tuple(kept),
+        dropped=dropped,
+        idle={path: IDLE for path, on in used.items() if not on},
+        checked=tuple(checked),
+        timed=tuple(timed),
+        claim=claim.model_dump(mode="json"),
+        over_compile=process_interval(over).model_dump(mode="json") if len(over) > 1 else None,
+        why=claim.why,
+    )
+
+
+def _right(
+    subject: Subject, patch: ModuleType, names: Sequence[str], note: Callable[[str], None]
+) -> tuple[list[str], dict[str, str], list[Checked]]:
+    """The patches with which the outputs are right together, why each other one is left out, and the comparison."""
     kept, dropped = list(names), {}
+    note(f"comparing the whole model's outputs on {len(subject.calls)} inputs")
     checked = verifying.check(subject.model, patch, subject.calls, kept)
     while kept and (wrong := _wrong(checked)):
         guilty = _guilty(subject, patch, kept)
@@ -131,32 +189,7 @@ def prove(
         note(f"left out {guilty}: {dropped[guilty]}")
         kept.remove(guilty)
         checked = verifying.check(subject.model, patch, subject.calls, kept)
-    for name in list(kept):
-        with alone():
-            one = _timed_here(subject, patch, [name])
-        if one.hi < 1:
-            dropped[name] = f"the whole model is slower with it: {one.speedup:.2f}x"
-            note(f"left out {name}: {dropped[name]}")
-            kept.remove(name)
-    if not kept:
-        return Proved(dropped=dropped, checked=tuple(checked), why="no patch made the model faster")
-    used = verifying.in_use(subject.model, patch, subject.calls[0], kept)
-    idle = {
-        path: "its kernels do not fit how the model calls it" for path, on in used.items() if not on
-    }
-    timed = _claimed(subject, patch, kept, alone, compiled=compiled)
-    claim = _claim(timed)
-    over = [one.over_compile for one in timed if one.over_compile]
-    return Proved(
-        kept=tuple(kept),
-        dropped=dropped,
-        idle=idle,
-        checked=tuple(checked),
-        timed=tuple(timed),
-        claim=claim.model_dump(mode="json"),
-        over_compile=process_interval(over).model_dump(mode="json") if len(over) > 1 else None,
-        why=claim.why,
-    )
+    return kept, dropped, checked
 
 
 def _wrong(checked: Sequence[Checked]) -> str:
@@ -187,11 +220,26 @@ def _timed_here(
     )
 
 
+def _begun(
+    subject: Subject, stack: ExitStack, most: int, *, compiled: bool
+) -> FreshProcesses | None:
+    """At most so many fresh processes, which begin to build; None for a live model."""
+    if subject.source is None:
+        return None
+    timing = FreshTiming(
+        source=subject.source, package=subject.package, config=subject.config, compiled=compiled
+    )
+    count = min(most, fresh.at_once(subject.model, subject.source.device))
+    return stack.enter_context(fresh.processes(timing, count))
+
+
 def _claimed(
     subject: Subject,
     patch: ModuleType,
     kept: Sequence[str],
     alone: Callable[[], AbstractContextManager[None]],
+    note: Callable[[str], None],
+    first: FreshProcesses | None,
     *,
     compiled: bool,
 ) -> list[Timed]:
@@ -200,16 +248,37 @@ def _claimed(
     while not looked_at(len(timed)) or undecided(_claim(timed)):
         if len(timed) >= FIRST_LOOK and time.monotonic() > subject.by:
             break
-        with alone():
-            if subject.source is None:
-                timed.append(_timed_here(subject, patch, kept, compiled=compiled))
+        with alone(), ExitStack() as stack:
+            most = _until_look(len(timed))
+            wave = first if not timed else _begun(subject, stack, most, compiled=compiled)
+            if wave is None:
+                found = [_timed_here(subject, patch, kept, compiled=compiled)]
             else:
-                timed.append(
-                    fresh.measured(
-                        subject.source, subject.package, subject.config, kept, compiled=compiled
-                    )
-                )
+                found = list(_wave(wave, kept, built=not timed))
+        for one in found:
+            subject.keep(one)
+        timed += found
+        note(f"timed in {len(timed)} fresh processes: {_seen(timed)}")
     return timed
+
+
+def _wave(wave: FreshProcesses, kept: Sequence[str], *, built: bool) -> Iterator[Timed]:
+    """Times of these processes, one after another."""
+    if not built:
+        wave.built()
+    wave.warmed(kept)
+    while wave.sessions:
+        yield wave.timed()
+
+
+def _until_look(count: int) -> int:
+    """How many more processes are timed until the data are looked at."""
+    return next(more for more in range(1, LAST_LOOK + 1) if looked_at(count + more))
+
+
+def _seen(timed: Sequence[Timed]) -> str:
+    """The speedups so far, for people."""
+    return ", ".join(f"{one.speedup:.2f}x" for one in timed)
 
 
 def _claim(timed: Sequence[Timed]) -> Claim:

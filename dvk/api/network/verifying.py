@@ -90,8 +90,12 @@ def measure(
     settled: float,
     only: Sequence[str] | None = None,
     with_compile: bool = False,
+    ready: Callable[[], None] = lambda: None,
 ) -> Timed:
-    """Time both in turns, in random order, with the original once more as a control; `with_compile`: with torch.compile's, too."""
+    """Time both in turns, in random order, with the original once more as a control; `with_compile`: with torch.compile's, too.
+
+    `ready` is called when all are compiled and warm, and may wait.
+    """
     args, kwargs = call
     kinds = _kinds(model, patch, only)
     wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
@@ -114,9 +118,11 @@ def measure(
     dice = random.Random(0)
     try:
         with torch.no_grad():
-            for _ in range(WARM):
-                for arm in set(order) - {2}:
-                    timed(arm)
+            for pause in (ready, lambda: None):
+                for _ in range(WARM):
+                    for arm in set(order) - {2}:
+                        timed(arm)
+                pause()
             end = time.perf_counter() + seconds
             while len(samples[0]) < pairs and (time.perf_counter() < end or len(samples[0]) < 5):
                 dice.shuffle(order)
