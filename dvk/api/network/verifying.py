@@ -111,6 +111,10 @@ def measure(
         wait()
         return 1e3 * (time.perf_counter() - began)
 
+    def warm() -> None:
+        for arm in WARM * sorted(set(order) - {2}):
+            timed(arm)
+
     order = [0, 1, 2, 3] if with_compile else [0, 1, 2]
     samples: list[list[float]] = [[] for _ in order]
     if with_compile:
@@ -118,11 +122,9 @@ def measure(
     dice = random.Random(0)
     try:
         with torch.no_grad():
-            for pause in (ready, lambda: None):
-                for _ in range(WARM):
-                    for arm in set(order) - {2}:
-                        timed(arm)
-                pause()
+            warm()
+            ready()
+            warm()
             end = time.perf_counter() + seconds
             while len(samples[0]) < pairs and (time.perf_counter() < end or len(samples[0]) < 5):
                 dice.shuffle(order)
@@ -134,7 +136,13 @@ def measure(
         for part, _, new in kinds:
             part.__class__ = new
         patch.remove(model)
-    eager, ours, again, *compiled = samples
+    return _timed(*samples)
+
+
+def _timed(
+    eager: list[float], ours: list[float], again: list[float], compiled: list[float] | None = None
+) -> Timed:
+    """What these milliseconds of the arms say."""
     whole = ratio_interval(eager, ours)
     return Timed(
         median(eager),
@@ -143,8 +151,8 @@ def measure(
         whole.lo,
         whole.hi,
         median_ratio(eager, again),
-        median(compiled[0]) if compiled else None,
-        median_ratio(compiled[0], ours) if compiled else None,
+        median(compiled) if compiled else None,
+        median_ratio(compiled, ours) if compiled else None,
     )
 
 

@@ -1,0 +1,114 @@
+"""Fresh processes of the proof build a model at the same time, and time it one after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from dvk.api.network import fresh, proving, verifying
+from dvk.api.network.building import ModelSource
+from dvk.config import Config, JudgeConfig
+from dvk.errors import MachineError
+from dvk.harness.timing.claims import FIRST_LOOK
+
+MODEL = """
+import os, pathlib, time
+from torch import nn
+
+HERE = pathlib.Path({folder!r})
+
+def make():
+    (HERE / f"built-{{os.getpid()}}").touch()
+    while len(list(HERE.glob("built-*"))) < {together}:
+        time.sleep(0.01)  # a process that builds alone waits here until its time is over
+    return nn.Linear(8, 8)
+"""
+PATCH = """
+import os, pathlib, time
+
+def apply(model, quiet=False, only=None):
+    if only == ["end"]:
+        os._exit(3)
+    (pathlib.Path({folder!r}) / f"patched-{{os.getpid()}}").write_text(",".join(only))
+    return model
+
+def remove(model):
+    return model
+"""
+
+
+def timing(folder: Path, together: int = 2) -> fresh.FreshTiming:
+    """Of a model whose processes wait for each other while they build."""
+    file = folder / "model.py"
+    file.write_text(MODEL.format(folder=str(folder), together=together))
+    (folder / "patch").mkdir()
+    (folder / "patch" / "__init__.py").write_text(PATCH.format(folder=str(folder)))
+    judge = JudgeConfig(claim_s=0.01, claim_pairs=20)
+    config = Config(judge=judge)
+    config = config.model_copy(update={"limits": config.limits.model_copy(update={"wall_s": 60.0})})
+    source = ModelSource(spec=f"{file}:make", inputs=("input=float32[4,8]",))
+    return fresh.FreshTiming(source=source, package=folder / "patch", config=config, compiled=False)
+
+
+def test_processes_build_at_once_and_are_timed_one_after_another(tmp_path: Path) -> None:
+    with fresh.processes(timing(tmp_path), 2) as wave:
+        wave.built()
+        wave.warmed(["Layer"])
+        assert len(list(tmp_path.glob("built-*"))) == 2
+        found = [wave.timed(), wave.timed()]
+        assert wave.sessions == []
+    assert [one.read_text() for one in tmp_path.glob("patched-*")] == ["Layer", "Layer"]
+    assert all(one.speedup > 0 and one.original_ms > 0 for one in found)
+
+
+def test_a_process_that_ends_is_reported_with_what_to_do(tmp_path: Path) -> None:
+    with fresh.processes(timing(tmp_path, 1), 1) as wave:
+        wave.built()
+        with pytest.raises(MachineError, match=r"timed the whole model ended: exit 3"):
+            wave.warmed(["end"])
+
+
+def test_a_model_that_fills_the_memory_is_built_by_one_process_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = nn.Linear(1000, 1000)
+    monkeypatch.setattr(fresh.machine, "num_cores", lambda: 16)
+    monkeypatch.setattr(fresh.machine, "memory_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(fresh.proctree, "available_bytes", lambda: 1 << 40)
+    assert fresh.at_once(model, "cpu") == 16
+    monkeypatch.setattr(fresh.proctree, "available_bytes", lambda: 1 << 30)
+    assert fresh.at_once(model, "cpu") == 1
+
+
+def test_warm_up_ends_before_a_process_says_that_it_is_ready() -> None:
+    model, calls = nn.Linear(4, 4), []
+    model.register_forward_pre_hook(lambda *_: calls.append("call"))
+
+    class Patch:
+        apply = staticmethod(lambda model, quiet, only: model)
+        remove = staticmethod(lambda model: model)
+
+    verifying.measure(
+        model,
+        Patch,  # type: ignore[arg-type]  # stands for the package's module
+        ([torch.ones(2, 4)], {}),
+        seconds=0.0,
+        pairs=1,
+        settled=0.01,
+        ready=lambda: calls.append("ready"),
+    )
+    assert 0 < calls.index("ready") < len(calls) - 3
+
+
+def test_the_proof_is_expected_to_take_a_wave_for_as_many_processes_as_fit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = ModelSource(spec="m.py:f")
+    subject = proving.Subject(nn.Linear(2, 2), [], tmp_path, source, Config())
+    timed = 2 * FIRST_LOOK * Config().judge.claim_s
+    for at_once, waves in ((16, 1), (3, 2), (1, FIRST_LOOK)):
+        monkeypatch.setattr(fresh, "at_once", lambda *_, n=at_once: n)
+        assert proving.expected_s(subject, 4.0, 3.0) == pytest.approx(waves * 7.0 + timed)
