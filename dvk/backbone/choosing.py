@@ -1,19 +1,22 @@
-"""Answers from a list: how probable each is, token by token, among those that the list allows.
+"""Answers from a list: how probable each is for a model that writes freely, given that it writes one of the list.
 
     question ── plan ┬─ END                         one sequence holds the tokens of all answers, shared beginnings once;
                      └─ +own_matmul ┬─ END          each token sees the question and those before it on its branch
                                     └─ … ── END
 
-A token is drawn from those with which some answer goes on: where there is one alone it is certain. So no answer is unreadable, and
-the probabilities of the listed answers add up to 1. A token counts once for each answer that contains it: a model that prefers none
-draws each answer alike, and a change of plan is worth what it is worth however many schedules are listed with it. Without that, its
-share would be a matter of the list, which the model does not see. Related: constrained decoding (grammars: arXiv 2305.13971).
+    P(answer | list) = π(answer) / Σ π(answers of the list),    π: the model's probability, of all its tokens among all tokens
+
+An answer is drawn as a whole. Drawn token by token, from those with which some answer goes on, it would suffer from label bias (Lafferty,
+McCallum and Pereira 2001): a model sees no list, so it would prefer `+` for recipes that pay where only one that loses is listed, and
+that one would then be certain. Related: constrained decoding (grammars: arXiv 2305.13971).
+
+The learner scores a drawn answer as any other: log π = log P(answer | list) + log Σ π. Advantages of the answers to one question add up to
+about 0, and the second term is the same for all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,16 +64,12 @@ class AnswerTrie:
         tokens: token of each node.
         before: node before each, or `ROOT`.
         paths: the nodes of each answer, in order.
-        after: the nodes after each node, in order.
-        leaves: how many answers pass through each node.
     """
 
     def __init__(self, answers: Sequence[Sequence[int]]):
         self.tokens: list[int] = []
         self.before: list[int] = []
         self.paths: list[list[int]] = []
-        self.after: dict[int, list[int]] = defaultdict(list)
-        self.leaves: list[int] = []
         known: dict[tuple[int, int], int] = {}
         for answer in answers:
             node, path = ROOT, list[int]()
@@ -79,19 +78,9 @@ class AnswerTrie:
                 if place == len(self.tokens):
                     self.tokens.append(token)
                     self.before.append(node)
-                    self.after[node].append(place)
-                    self.leaves.append(0)
                 node = place
-                self.leaves[node] += 1
                 path.append(node)
             self.paths.append(path)
-
-    def allowed(self, node: int) -> tuple[int, ...]:
-        """The tokens that could be drawn in a node's place, each once for each answer that contains it; none if it is certain."""
-        siblings = self.after[self.before[node]]
-        if len(siblings) == 1:
-            return ()
-        return tuple(self.tokens[n] for n in siblings for _ in range(self.leaves[n]))
 
 
 @dataclass(frozen=True)
@@ -103,8 +92,6 @@ class AnswerBatch:
         mask: bool [R, 1, T, T]; which tokens a token attends to.
         before: int64 [R, N]; column of the token before each node.
         labels: int64 [R, N]; each node's token.
-        leaves: float32 [R, N]; the logarithm of the number of answers that pass through each node.
-        siblings: int64 [R, N]; equal for nodes between which a token is drawn; N for padding.
         real: bool [R, N].
         paths: float32 [R, K, N]; 1 for the nodes of an answer.
     """
@@ -114,8 +101,6 @@ class AnswerBatch:
     mask: Tensor
     before: Tensor
     labels: Tensor
-    leaves: Tensor
-    siblings: Tensor
     real: Tensor
     paths: Tensor
 
@@ -128,9 +113,8 @@ def lay_out(rows: Sequence[AnswerList], device: torch.device | str) -> AnswerBat
     ids, positions = (np.zeros((len(rows), longest), np.int64) for _ in range(2))
     mask = np.repeat(np.eye(longest, dtype=bool)[None], len(rows), 0)
     before, labels = (np.zeros((len(rows), nodes), np.int64) for _ in range(2))
-    siblings, real = np.full((len(rows), nodes), nodes), np.zeros((len(rows), nodes), bool)
+    real = np.zeros((len(rows), nodes), bool)
     paths = np.zeros((len(rows), most, nodes), np.float32)
-    leaves = np.zeros((len(rows), nodes), np.float32)
     for r, row in enumerate(rows):
         trie, asked = row.trie, len(row.question)
         count = len(trie.tokens)
@@ -141,18 +125,16 @@ def lay_out(rows: Sequence[AnswerList], device: torch.device | str) -> AnswerBat
             here, there = asked + node, asked + earlier  # ROOT is the question's last token
             mask[r, here, :here] = mask[r, there, :here]
             positions[r, here] = positions[r, there] + 1
-        siblings[r, :count] = np.asarray(trie.before) + 1
         before[r, :count] = np.asarray(trie.before) + asked
         labels[r, :count], real[r, :count] = trie.tokens, True
-        leaves[r, :count] = np.log(trie.leaves)
         for k, path in enumerate(trie.paths):
             paths[r, k, path] = 1.0
-    made = (ids, positions, mask[:, None], before, labels, leaves, siblings, real, paths)
+    made = (ids, positions, mask[:, None], before, labels, real, paths)
     return AnswerBatch(*(torch.from_numpy(one).to(device) for one in made))
 
 
 def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> Tensor:
-    """Log-probability of each node among the tokens that the list allows in its place, in one pass; float32 [R, N], 0 for padding.
+    """Log-probability of each node's token among all tokens, in one pass; float32 [R, N], 0 for padding.
 
     Args:
         model: a causal LM of transformers, perhaps wrapped by peft.
@@ -170,16 +152,9 @@ def scores(model: Any, batch: AnswerBatch, temperature: float = 1.0) -> Tensor:
     head = plain.get_output_embeddings()
     with torch.autocast(hidden.device.type, enabled=False):  # bf16 logits round by up to 2^-8
         logits = head(hidden[rows[real], batch.before[real]].to(head.weight.dtype)).float()
-    own = logits.gather(-1, batch.labels[real][:, None]).squeeze(-1) / temperature
-    own = own + batch.leaves[real]
-    zeros = torch.zeros(real.shape, device=hidden.device)
-    flat = zeros.masked_scatter(real, own)
-    groups = zeros.new_full((len(real), real.shape[1] + 1), -math.inf)
-    peak = groups.scatter_reduce(1, batch.siblings, flat.detach(), "amax")
-    peak = peak.gather(1, batch.siblings)
-    total = torch.zeros_like(groups).scatter_add(1, batch.siblings, (flat - peak).exp())
-    among = flat - peak - total.gather(1, batch.siblings).log()
-    return among.masked_fill(~real, 0.0)
+    logits = logits / temperature
+    own = logits.gather(-1, batch.labels[real][:, None]).squeeze(-1) - logits.logsumexp(-1)
+    return torch.zeros(real.shape, device=hidden.device).masked_scatter(real, own)
 
 
 def _mask_for(model: Any, mask: Tensor) -> Tensor:
@@ -192,9 +167,12 @@ def _mask_for(model: Any, mask: Tensor) -> Tensor:
 
 
 def of_answers(values: Tensor, batch: AnswerBatch) -> Tensor:
-    """Sums of nodes' values by answer, [R, K]; minus infinity for padding. No product of matrices, which autocast would round."""
+    """Log-probability of each answer given that it is one of its list, [R, K], from those of nodes; minus infinity for padding.
+
+    No product of matrices, which autocast would round.
+    """
     summed = (batch.paths * values[:, None]).sum(-1)
-    return summed.masked_fill(batch.paths.sum(-1) == 0, -math.inf)
+    return summed.masked_fill(batch.paths.sum(-1) == 0, -math.inf).log_softmax(-1)
 
 
 def batches(rows: Sequence[AnswerList], most_tokens: int) -> list[list[int]]:
@@ -229,38 +207,22 @@ def draw(
         batch = lay_out([distinct[i] for i in group], device)
         found = scores(model, batch, temperature or 1.0).cpu().numpy()
         known.update({id(distinct[i]): logs for i, logs in zip(group, found, strict=True)})
-    longest = max(len(path) for row in rows for path in row.trie.paths)
-    numbers = uniforms(keys, longest)
+    numbers = uniforms(keys, 1)[:, 0]
     result = []
-    for row, values in zip(rows, numbers, strict=True):
+    for row, number in zip(rows, numbers, strict=True):
         logs = known[id(row)]
-        drawn = _likeliest(row.trie, logs) if temperature == 0 else _walk(row.trie, logs, values)
-        result.append((drawn, _tokens(row, drawn, logs)))
+        sums = np.array([logs[path].sum() for path in row.trie.paths])
+        drawn = int(sums.argmax()) if temperature == 0 else _at(sums, float(number))
+        tokens = Tokens(
+            prompt=tuple(row.question),
+            completion=tuple(row.answers[drawn]),
+            logprobs=tuple(map(float, logs[row.trie.paths[drawn]])),
+        )
+        result.append((drawn, tokens))
     return result
 
 
-def _likeliest(trie: AnswerTrie, logs: np.ndarray) -> int:
-    return int(np.argmax([logs[path].sum() for path in trie.paths]))
-
-
-def _walk(trie: AnswerTrie, logs: np.ndarray, numbers: np.ndarray) -> int:
-    """Draw token after token; the answer that they make."""
-    node, steps = ROOT, iter(numbers)
-    while nodes := trie.after.get(node):
-        heights = np.exp(logs[nodes]).cumsum()
-        place = int(np.searchsorted(heights, next(steps) * heights[-1], side="right"))
-        node = nodes[min(place, len(nodes) - 1)]
-    return next(k for k, path in enumerate(trie.paths) if path[-1] == node)
-
-
-def _tokens(row: AnswerList, drawn: int, logs: np.ndarray) -> Tokens:
-    """An answer for the learner: certain tokens are given, the others are drawn from what the list allows."""
-    path = row.trie.paths[drawn]
-    allowed = [row.trie.allowed(node) for node in path]
-    return Tokens(
-        prompt=tuple(row.question),
-        completion=tuple(row.answers[drawn]),
-        logprobs=tuple(float(logs[node]) for node in path),
-        given=tuple(n for n, tokens in enumerate(allowed) if not tokens),
-        allowed=tuple(allowed),
-    )
+def _at(logs: np.ndarray, number: float) -> int:
+    """The answer at a number from 0 to 1, where each has a part as large as its probability."""
+    heights = np.exp(logs - logs.max()).cumsum()
+    return min(int(np.searchsorted(heights, number * heights[-1], side="right")), len(logs) - 1)

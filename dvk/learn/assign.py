@@ -146,7 +146,6 @@ def rows(episode: Episode) -> list[TrainingRow]:
                         advantage=turn.advantage,
                         logprobs=turn.tokens.logprobs,
                         given=turn.tokens.given,
-                        allowed=turn.tokens.allowed,
                         role=trace.role,
                         key=key,
                     )

@@ -1,7 +1,7 @@
 """Learning to choose among known answers: every measured plan of a task at once, instead of samples of them.
 
-A model's probability of an answer is the one it is drawn with where it is played (`dvk.backbone.choosing`): token by token, of those that
-the list allows. Three losses:
+A model's probability of an answer is the one it is drawn with where it is played (`dvk.backbone.choosing`): its probability of all the
+answer's tokens, divided by that of all listed answers. Three losses:
 
     started     likelihood of the composer's own plan, and of all answers alike: nothing that was measured
     weighted    cross-entropy with targets proportional to speedup^(1/β) (advantage-weighted fit, arXiv 1910.00177)

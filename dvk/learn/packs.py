@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from dvk.learn.rows import RowStore, TrainingRow
@@ -95,16 +95,12 @@ class Packs:
     """float32; the row's advantage for targets, else 0."""
     old: torch.Tensor
     """float32; the sampler's log-probability for targets if known, else NaN."""
-    allowed: torch.Tensor | None = None
-    """int64, shape (targets, most): the ids that each target was drawn from, each as often as it counts, in row-major order, -1 after the
-    last; all -1: from all. None if that is so of every target."""
 
     def to(self, device: str | torch.device) -> Packs:
         """The same on another device."""
         there = {
-            name: value.to(device, non_blocking=True)
+            name: getattr(self, name).to(device, non_blocking=True)
             for name in self.__dataclass_fields__
-            if (value := getattr(self, name)) is not None
         }
         return Packs(**there)
 
@@ -209,15 +205,4 @@ def lay_out(groups: Sequence[Sequence[TrainingRow]], capacity: int) -> Packs:
                 old[pack, np.flatnonzero(marks) + begin] = row.logprobs
             begin = end
     laid = (torch.from_numpy(a) for a in (ids, positions, segments, targets, weights, old))
-    return replace(Packs(*laid), allowed=_allowed([row for rows in groups for row in rows]))
-
-
-def _allowed(rows: Sequence[TrainingRow]) -> torch.Tensor | None:
-    """`Packs.allowed` of some rows."""
-    import torch
-
-    most = max((len(ids) for row in rows for ids in row.allowed), default=0)
-    if not most:
-        return None
-    sets = [ids for row in rows for ids in row.allowed or [()] * sum(row.targets)]
-    return torch.tensor([[*ids, *[-1] * (most - len(ids))] for ids in sets])
+    return Packs(*laid)

@@ -33,7 +33,6 @@ class TrainingRow:
         targets: for each token, whether it is learned, shape (length,); the first never is.
         advantage: weight and sign of every target; 1 in SFT.
         logprobs: the sampler's log-probability of each target, shape (number of targets,); empty in SFT.
-        allowed: for each target the ids that it was drawn from, each as often as it counts, shape (number of targets, any); empty: all ids.
         role: the agent; metrics are split by it.
         key: the row's identity, e.g. (task id, scheme, rollout, turn).
     """
@@ -42,7 +41,6 @@ class TrainingRow:
     targets: Sequence[bool]
     advantage: float = 1.0
     logprobs: Sequence[float] = ()
-    allowed: Sequence[Sequence[int]] = ()
     role: str = "policy"
     key: tuple[Any, ...] = ()
 
@@ -63,21 +61,18 @@ class TrainingRow:
         completion: Sequence[int],
         logprobs: Sequence[float] = (),
         given: Sequence[int] = (),
-        allowed: Sequence[Sequence[int]] = (),
         **rest: Any,
     ) -> TrainingRow:
         """A prompt, of which nothing is learned, and its completion, which is learned but for the `given` positions.
 
         Args:
             logprobs: of each completion token, shape (tokens,), or none.
-            allowed: for each completion token the ids that it was drawn from, or none.
         """
         left_out = frozenset(given)
         learned = [position not in left_out for position in range(len(completion))]
         scores = tuple(score for score, is_learned in zip(logprobs, learned) if is_learned)
-        sets = tuple(ids for ids, is_learned in zip(allowed, learned) if is_learned)
         marks = [False] * len(prompt) + learned
-        return cls([*prompt, *completion], marks, logprobs=scores, allowed=sets, **rest)
+        return cls([*prompt, *completion], marks, logprobs=scores, **rest)
 
 
 class RowStore:

@@ -18,8 +18,6 @@ from dvk.learn.packs import Packs
 
 LOGITS = 1 << 27
 """Logits computed at a time: half a gigabyte in float32."""
-FORBIDDEN = -1e9
-"""Logit of a token that could not be drawn: finite, so that its entropy is 0 and not NaN."""
 KEPT_LOGITS = 1 << 29
 """Logits kept for the backward pass; further ones are recomputed."""
 
@@ -87,13 +85,7 @@ class Scorer(torch.nn.Module):
         words = self.head.weight.shape[0]
         size, again = max(1, LOGITS // words), len(labels) * words > KEPT_LOGITS
         pieces = [
-            self._piece(
-                before[i : i + size],
-                labels[i : i + size],
-                None if packs.allowed is None else packs.allowed[i : i + size],
-                temperature,
-                again,
-            )
+            self._piece(before[i : i + size], labels[i : i + size], temperature, again)
             for i in range(0, len(labels), size)
         ]
         if not pieces:
@@ -105,37 +97,20 @@ class Scorer(torch.nn.Module):
         return torch.cat(logprobs), torch.cat(entropies)
 
     def _piece(
-        self,
-        hidden: torch.Tensor,
-        labels: torch.Tensor,
-        allowed: torch.Tensor | None,
-        temperature: float,
-        again: bool,
+        self, hidden: torch.Tensor, labels: torch.Tensor, temperature: float, again: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         scored: tuple[torch.Tensor, torch.Tensor]
         if again and torch.is_grad_enabled():
-            scored = checkpoint(
-                _score, self.head, hidden, labels, allowed, temperature, use_reentrant=False
-            )
+            scored = checkpoint(_score, self.head, hidden, labels, temperature, use_reentrant=False)
         else:
-            scored = self.score(self.head, hidden, labels, allowed, temperature)
+            scored = self.score(self.head, hidden, labels, temperature)
         return scored
 
 
 def _score(
-    head: Any,
-    hidden: torch.Tensor,
-    labels: torch.Tensor,
-    allowed: torch.Tensor | None,
-    temperature: float,
+    head: Any, hidden: torch.Tensor, labels: torch.Tensor, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits = head(hidden).float() / temperature
-    if allowed is not None:
-        counts = torch.zeros_like(logits).scatter_add(
-            -1, allowed.clamp(min=0), (allowed >= 0).to(logits.dtype)
-        )
-        from_all = allowed[:, :1] < 0
-        logits = logits + torch.where(from_all, 0.0, counts.log().clamp(min=FORBIDDEN))
     logs = logits.log_softmax(-1)
     with torch.no_grad():
         entropy = -(logs.exp() * logs).sum(-1)

@@ -29,11 +29,6 @@ class Tokens(Record):
         description="Positions of completion tokens that were given, not sampled: those that close a thought over its budget. They "
         "are not learned, and their log-probability is 0.",
     )
-    allowed: tuple[tuple[int, ...], ...] = Field(
-        (),
-        description="For each completion token the ids that it was drawn from, each once for each listed answer that continues with "
-        "it, where the answer is one of a list; empty: all, or it was given.",
-    )
 
     @model_validator(mode="after")
     def _paired(self) -> Tokens:
@@ -41,8 +36,6 @@ class Tokens(Record):
             raise ValueError(
                 f"{len(self.logprobs)} log-probabilities for {len(self.completion)} tokens"
             )
-        if self.allowed and len(self.allowed) != len(self.completion):
-            raise ValueError(f"{len(self.allowed)} sets for {len(self.completion)} tokens")
         return self
 
 

@@ -37,17 +37,15 @@ def test_answers_are_scored_as_if_each_were_alone(
     with torch.no_grad():
         logs = choosing.likelihoods(backbone.model, choosing.lay_out(rows, "cpu"))
     for r, row in enumerate(rows):
-        for k, answer in enumerate(row.answers):
+        alone = []
+        for answer in row.answers:
             ids = torch.tensor([[*row.question, *answer]])
             with torch.no_grad():
                 every = backbone.model(input_ids=ids).logits[0]
-            alone = 0.0
-            for n, node in enumerate(row.trie.paths[k]):
-                among = list(row.trie.allowed(node)) or [row.trie.tokens[node]]
-                place = every[len(row.question) + n - 1, among].softmax(-1)
-                own = [share for share, token in zip(place, among) if token == answer[n]]
-                alone += math.log(sum(map(float, own)))
-            assert float(logs[r, k]) == pytest.approx(alone, abs=1e-4)
+            own = every.log_softmax(-1)[len(row.question) - 1 : -1]
+            alone.append(sum(float(own[n, token]) for n, token in enumerate(answer)))
+        wanted = torch.tensor(alone).log_softmax(0).tolist()
+        assert logs[r, : len(alone)].tolist() == pytest.approx(wanted, abs=1e-4)
         assert float(logs[r, : len(row.answers)].exp().sum()) == pytest.approx(1.0, abs=1e-5)
     assert logs[1, 2] == -math.inf, "it has two answers"
 
@@ -107,6 +105,33 @@ def test_a_model_learns_which_answer_pays(rows: list[ChoiceRow], loss: str) -> N
     else:
         assert choosing.best(model, batch) == [1, 0]
         assert rewards[-1] > 0.35 > rewards[0], "of at most (0.5 + 0.3) / 2"
+
+
+def test_a_change_that_pays_says_nothing_of_another_that_begins_alike() -> None:
+    """Both rows ask the same, and a model sees no list: drawn token by token, one of them would have the other's answer."""
+    texts = ["plan", "plan +own_matmul", "plan +cuda_graph"]
+    backbone = nano.fresh(
+        [*"plan +own_matmul cuda_graph norm rows"],
+        Config(),
+        size="tiny",
+        positions=256,
+        device="cpu",
+    )
+    asked = backbone.tokenizer.encode("norm rows")
+    plain, pays, loses = (backbone.encode_answer(text) for text in texts)
+    assert pays[: len(plain)] == loses[: len(plain)], "they begin alike"
+    rows = [
+        ChoiceRow(asked, [plain, pays], [0.0, 0.5]),
+        ChoiceRow(asked, [plain, loses], [0.0, -0.5]),
+    ]
+    batch = choosing.lay_out(rows, "cpu")
+    optimizer = torch.optim.AdamW(backbone.model.parameters(), lr=3e-3)
+    for _ in range(40):
+        optimizer.zero_grad()
+        choosing.weighted(backbone.model, batch, 0.1)[0].backward()
+        optimizer.step()
+    shares = choosing.likelihoods(backbone.model, batch).exp()
+    assert shares[0, 1] > 0.9 and shares[1, 1] < 0.1
 
 
 def test_rows_are_grouped_within_a_number_of_tokens(rows: list[ChoiceRow]) -> None:

@@ -48,7 +48,7 @@ CHOICES = "choices.jsonl"
 """The chosen plan of each task after each stage."""
 EVAL_TOKENS = 32768
 """Tokens of a pass without gradients."""
-SHARPNESS = 0.05
+SHARPNESS = 0.02
 """A plan slower than the best by this log-speed weighs 1/e as much in the fit."""
 ENTROPY = 0.05
 """Weight of the choice's entropy, in nats, in the last stage."""
