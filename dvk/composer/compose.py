@@ -13,7 +13,7 @@ from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.codegen.base import Codegen, KernelSet, codegen
 from dvk.composer.dropin import facts, forward, layouts, source_file
-from dvk.composer.fusion import column_sums, matmul_rules, recompute, siblings
+from dvk.composer.fusion import column_sums, crossing, matmul_rules, recompute, siblings
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
@@ -123,10 +123,16 @@ def _fused(
     if repeated := matmul_rules.repeated(prims):
         prims = lower(graph, *how, repeated, device)
     merge = partial(_may_merge, names)
+    strides = layouts.layouts(graph, prims)
+    fixed = {v.base for v in prims.values.values() if isinstance(v, View)} | output_bases(prims)
     if recipes.COLUMN_SUMS in names:
         part = column_sums.partitioned(prims, merge, device)
     else:
         part = partition(prims, merge)
+        if device == "cuda" and (apart := crossing.kept_apart(part, strides, fixed)):
+            part = partition(
+                prims, lambda a, b, v: merge(a, b, v) and not crossing.is_between(apart, a, b)
+            )
     if not matmul_rules.are_whole(part):
         names = tuple(n for n in names if n not in convolution.PRODUCTS)
         return _fused(graph, names, device, tf32, first, join, again)
@@ -136,8 +142,6 @@ def _fused(
             return _fused(twice, names, device, tf32, first, join, again=True)
     if join:
         part = siblings.joined(prims, part)
-    strides = layouts.layouts(graph, prims)
-    fixed = {v.base for v in prims.values.values() if isinstance(v, View)} | output_bases(prims)
     strides |= layouts.layouts_as_read(part, strides, fixed)
     kernels: dict[int, Kernel] = {}
     for step in part.schedule:

@@ -7,7 +7,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen.base import codegen
 from dvk.composer.compose import Composition, Plan, fuse, write
+from dvk.composer.ir.effects import packet_of
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.recurrence import GATES
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.plan_line import read_plan, write_plan
 from dvk.composer.recipes import OWN_FAMILIES, RECIPES, applicable_to
@@ -38,7 +40,8 @@ SAVING = ("own_windows", "own_gathers", "own_moves", "own_scans")
 LIBRARY = ("channels_last", "cudnn_benchmark")
 """Recipes that change how a library is called: tried without kernels in its place, too."""
 MANY_CALLS = 24
-"""Calls of kernels and libraries from which the host is taken to be the bottleneck: all structures are tried as CUDA graphs."""
+"""Calls of kernels and libraries from which the host is taken to be the bottleneck: all structures are tried as CUDA graphs. A recurrent
+network of the library is as many."""
 MOST_MADE = 64
 """Candidates kept: samples of one task repeat themselves, and writing one takes 30 ms."""
 BIAS = "convolution_bias"
@@ -194,8 +197,10 @@ class PlanSpace:
         if "cuda_graph" not in self.order:
             return False
         made = self.fused(recipes)
-        libraries = sum(prim.kind == "extern" for prim in made.part.users)
-        return len(made.ordered) + libraries >= MANY_CALLS
+        libraries = [prim for prim in made.part.users if prim.kind == "extern"]
+        # The library launches kernels for each step of a recurrent network.
+        recurrent = any(packet_of(prim.op) in GATES for prim in libraries)
+        return recurrent or len(made.ordered) + len(libraries) >= MANY_CALLS
 
     # ------------------------------------------------------------ text
 

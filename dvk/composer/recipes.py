@@ -165,6 +165,7 @@ RECIPES: dict[str, Recipe] = {
             "a batch norm by the batch's statistics; the running ones are written as before",
             _all(batch_norm_training.rewrite),
             devices=("cuda",),
+            decomposes=True,
         ),
         Recipe(
             "convolution_bias",

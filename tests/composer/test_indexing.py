@@ -285,3 +285,18 @@ def test_a_number_that_is_computed_selects() -> None:
     x = torch.randn(5, 7)
     program = Program(lambda x: x[torch.zeros((), dtype=torch.long) + 2] * 2, x)
     assert torch.equal(program.run(), x[2] * 2) and "aten.select.int" in program.externs
+
+
+def test_a_resampled_image_is_written_once_before_it_is_concatenated() -> None:
+    """Its four corners are not written one by one."""
+    x, skip = torch.randn(2, 3, 5, 6), torch.randn(2, 4, 10, 12)
+    program = Program(
+        lambda x, skip: torch.cat(
+            [skip, F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)], 1
+        ),
+        x,
+        skip,
+    )
+    assert differences(program.run(), program.eager()) == []
+    written = sum(b.num_bytes for k in program.kernels for b in k.outputs)
+    assert written <= 4 * 2 * (3 + 7) * 120

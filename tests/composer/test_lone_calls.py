@@ -80,3 +80,28 @@ def test_a_lone_call_without_bias() -> None:
     assert "dvk_strided(_t2, (" in program(found, plan) and ".contiguous" not in program(
         found, plan
     )
+
+
+RECURRENT = {
+    "lstm": lambda: nn.LSTM(5, 6, bidirectional=True),
+    "gru": lambda: nn.GRU(5, 6, num_layers=2),
+    "rnn": lambda: nn.RNN(5, 6, batch_first=True),
+}
+
+
+class FirstOf(nn.Module):
+    """The states of all steps of a recurrent network."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_recurrent_network_of_the_library_is_a_graph_from_the_start(name: str) -> None:
+    """The library launches kernels for each of its steps, which takes the host longer than the GPU."""
+    plans = space(FirstOf(RECURRENT[name]()), torch.randn(7, 3, 5)).proposals()
+    assert plans and all("cuda_graph" in plan.recipes for plan, _ in plans)

@@ -11,7 +11,9 @@ from torch import nn
 
 from dvk.composer import CapturedGraph
 from dvk.composer.capture.batch import capture_many
+from dvk.composer.compose import fuse_graph
 from dvk.composer.occasion import is_static
+from dvk.composer.recipes import applicable
 from dvk.composer.rewrites import batch_norm_training, convolution_bias, layout
 from dvk.composer.rewrites.edit import packet
 from dvk.records import Graph
@@ -123,6 +125,16 @@ def test_a_norm_that_runs_twice_writes_its_statistics_twice() -> None:
     program = rewritten(model, torch.randn(2, 3, 6, 6) + 1, by=(batch_norm_training.rewrite,))
     assert operators(program).count("lerp_") == 4
     check(program, model)
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(3, 6, 3), nn.ConvTranspose2d(3, 6, 4, 2, 1)])
+def test_a_norm_is_kernels_where_nothing_else_reduces(layer: nn.Module) -> None:
+    """The statistics are no call of PyTorch, which takes several times as long for them."""
+    graph = capture(Stack(layer, nn.BatchNorm2d(6), nn.ReLU()), torch.randn(4, 3, 9, 7)).graph
+    names = applicable(graph, "cuda", "triton")
+    assert {"batch_norm_training", "fuse_rowwise"} <= set(names)
+    made = fuse_graph(graph, tuple(names), "cuda")
+    assert not any("var_mean" in prim.op for prim in made.part.users)
 
 
 def test_a_norm_in_eval_mode_stays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 from dvk.composer.ir.affine import Affine, Var
@@ -89,8 +90,12 @@ def push_views(low: Lowering, view: View) -> View:
 
 
 def _is_cheap(low: Lowering, view: View) -> bool:
-    """Its slices are worth computing: they are small, and the views determine the bounds below them."""
+    """Its slices are worth computing: they are small, they read little at computed places, and the views determine the bounds below them.
+
+    What is read at a computed place is written before it is sliced: the four corners of a resampled image are four images.
+    """
     seen: set[IRNode] = set()
+    gathered: dict[IRNode, int] = {}
     pending = [view.base]
     while pending and len(seen) <= MAX_AGAIN:
         one = pending.pop()
@@ -102,6 +107,10 @@ def _is_cheap(low: Lowering, view: View) -> bool:
         ):
             seen.add(one)
             pending.extend(o.base for o in one.operands if isinstance(o, View))
+        elif one.op == "gather":
+            gathered[one] = math.prod(one.shape)
+    if len(gathered) > 1 and sum(gathered.values()) > math.prod(view.base.shape):
+        return False
     at = tuple(Affine.of(Var(n)) for n in view.shape)
     bounds = [
         View(p, (*p.attrs["steps"], *view.steps))
