@@ -26,6 +26,7 @@ MEASURED = (
     "cudnn_benchmark",
     "fold_scale",
     "inplace_epilogue",
+    "operator_parts",
     "pack_linears",
     "recurrent_cells",
     "recurrent_sequences",
@@ -33,9 +34,12 @@ MEASURED = (
 """Recipes that may lose: tried against the best so far. The others always save work."""
 FIRST = ("channels_last",)
 """Recipes that are tried before the others, as they gain most where they apply."""
-WITH = {"own_convolution": ("channels_last",)}
+WITH = {
+    "own_convolution": ("channels_last",),
+    "operator_parts": ("own_windows", "own_gathers", "own_moves", "own_arg_reductions"),
+}
 """Recipes that pay only with others, and are tried with them."""
-SAVING = ("own_windows", "own_gathers", "own_moves", "own_scans")
+SAVING = ("operator_parts", "own_windows", "own_gathers", "own_moves", "own_scans")
 """Families that save passes over memory: on an H200 41 of 42 measured plans of training tasks gained by one of them, 1.53x."""
 LIBRARY = ("channels_last", "cudnn_benchmark")
 """Recipes that change how a library is called: tried without kernels in its place, too."""
@@ -44,6 +48,7 @@ MANY_CALLS = 24
 network of the library is as many."""
 MOST_MADE = 64
 """Candidates kept: samples of one task repeat themselves, and writing one takes 30 ms."""
+PARTS = "operator_parts"
 BIAS = "convolution_bias"
 """Recipe that takes a bias out of the library: nothing else is gained where a call of it is alone."""
 AS_IT_IS = "as it is"
@@ -128,7 +133,7 @@ class PlanSpace:
     def structures(self) -> list[tuple[Plan, str]]:
         """The plain fusion first, then each recipe that has to be tested."""
         always = tuple(r for r in self.order if r not in MEASURED)
-        own = tuple(r for r in self.order if r in OWN_FAMILIES)
+        own = tuple(r for r in self.order if r in (PARTS, *OWN_FAMILIES))
         if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
             # Without them all would be left to torch, with nothing to measure.
             always = (*always, *own)
@@ -169,6 +174,7 @@ class PlanSpace:
         kept = {r for r in self.order if r not in MEASURED}
         if (
             self.task.device != "cuda"
+            or PARTS in self.order
             or self.fused(tuple(r for r in self.order if r in kept - {BIAS})).ordered
             or self.makes_many_calls(tuple(r for r in self.order if r in kept))
         ):

@@ -26,6 +26,7 @@ from dvk.composer.rewrites import (
     dead,
     distances,
     layout,
+    operator_parts,
     packing,
     repeated,
     scale,
@@ -100,6 +101,12 @@ RECIPES: dict[str, Recipe] = {
             "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
             _all(sequences.rewrite),
             devices=("cpu",),
+            decomposes=True,
+        ),
+        Recipe(
+            "operator_parts",
+            "an operator without a rule, which PyTorch decomposes into ones with rules",
+            operator_parts.rewrite,
             decomposes=True,
         ),
         Recipe(
@@ -316,6 +323,7 @@ NOT_IN_DSL = (
     "fold_batch_norm_finite",
     "fold_scale",
     "huge_pages",
+    "operator_parts",
     "pack_linears",
     "recurrent_cells",
     "recurrent_sequences",

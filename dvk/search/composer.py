@@ -5,10 +5,10 @@ order, the remaining applicable ones after them; each is kept if it measured fas
 kernel's schedules are tried, the kernel that moves most bytes first, until nothing improves. Kernels
 that do the same on the same sizes, as in repeated blocks of a network, are tried as one.
 
-A call that replays its kernels as one CUDA graph is proposed once the structure is chosen. If all candidates are timed from end
-to end, as in `dvk optimize`, it is kept if it measured faster, and schedules are tried in it: a slow host would hide their effect.
-If the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with nothing here,
-and proposed again with the best schedules if the host was seen to be in the way. Second times decide between the two.
+A call that replays its kernels as one CUDA graph is proposed once the structure is chosen, if all candidates are timed from end to
+end, as in `dvk optimize` of long calls: it is kept if it measured faster, and schedules are tried in it, because a slow host would hide
+their effect. If the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with
+nothing here, and proposed after the schedules. Second times decide between the two.
 Networks of many calls are graphs from the start: the host would hide what each recipe gains.
 
 Earlier searches' measurements of kernels of the same class (`tunings`) steer it, too: a kernel starts with the schedule that was
@@ -32,8 +32,6 @@ from dvk.records.skill_block import GraphFacts
 from dvk.search import Proposals, SearchProblem, as_it_is, device_of
 from dvk.search.advised import Advisers
 
-HOST = 1.1
-"""Ratio of eager PyTorch's end-to-end time to its device time above which the host is the bottleneck."""
 ROUND_OTHERWISE = ("fold_batch_norm", "fold_batch_norm_finite")
 """Recipes that move factors into weights: equal in real numbers, and refused if TF32 matmuls round them too far apart."""
 BETTER = 1.005
@@ -160,18 +158,17 @@ def _search(planner: Planner) -> Proposals:
                 (verdict,) = yield [planner.candidate(joint, "with " + ", ".join(helpful))]
                 if speedup_of(verdict) > speedup_of(chosen) and comparable(verdict, chosen):
                     best, chosen = joint, verdict
-        replays = planner.replayed(best)
-        graphed = (
-            (yield [planner.candidate(plan, title) for plan, title in replays]) if replays else []
-        )
-        for (plan, _), verdict in zip(replays, graphed, strict=True):
-            if is_faster(verdict, chosen):
-                best, chosen = plan, verdict
+        on_device = is_timed_on_device(chosen)
+        if not on_device and (replays := planner.replayed(best)):
+            graphed = yield [planner.candidate(plan, title) for plan, title in replays]
+            for (plan, _), verdict in zip(replays, graphed, strict=True):
+                if is_faster(verdict, chosen):
+                    best, chosen = plan, verdict
         if best.recipes and 0 < speedup_of(chosen) < 1:
             yield [planner.candidate(Plan(()), AS_IT_IS)]  # so that leaving it is an answer
         tuned = yield from tune(planner, best, chosen)
-        if tuned is not best and graphed and is_host_bound(graphed[0], chosen):
-            yield [planner.candidate(*planner.replayed(tuned)[0])]
+        if on_device and (replays := planner.replayed(tuned)):
+            yield [planner.candidate(plan, title) for plan, title in replays]
 
 
 def is_right(verdict: Verdict | None) -> bool:
@@ -191,12 +188,11 @@ def comparable(one: Verdict | None, other: Verdict | None) -> bool:
     )
 
 
-def is_host_bound(replayed: Verdict | None, chosen: Verdict | None) -> bool:
-    """Whether eager PyTorch takes longer from end to end than its kernels do."""
-    if comparable(replayed, chosen):
-        return False
-    end_to_end, device = (v.timing.reference_ms for v in (replayed, chosen))  # type: ignore[union-attr]  # they were timed in two ways
-    return end_to_end > HOST * device
+def is_timed_on_device(verdict: Verdict | None) -> bool:
+    """Whether the host's time is no part of what was measured."""
+    return (
+        verdict is not None and verdict.timing is not None and verdict.timing.regime == "device"
+    )
 
 
 def tune(

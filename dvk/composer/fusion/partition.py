@@ -23,6 +23,8 @@ from dvk.composer.lowering.whole_graph import PrimGraph
 MAX_INLINE_OPS = 8
 """A value recomputed for every element it is broadcast to may cost at most this many operations."""
 
+MAX_COUNTED_OPS = 48
+"""The same of values that come from indices alone: apart, they would be a kernel each, and be read from memory."""
 MAX_MEMBERS = 256
 """Maximum operations of one kernel, eight times the largest of everyday modules. Unrolled loops of a module grow without end, and compile
 time grows superlinearly: 48 steps of a state-space model as one kernel were 0.5 MB of PTX and took 30 s."""
@@ -273,12 +275,13 @@ def _unify(
     elif spare_right and not spare_left:
         # The consumer broadcasts the value: recomputing it for every element must be cheap and unshared.
         recompute = sum(p.kind == "pw" and p.op not in ("as", "cast") for p in first.members)
+        most = MAX_INLINE_OPS if _reads_memory(first) else MAX_COUNTED_OPS
         shared = any(
             p in outputs or any(u not in first.index and u not in second.index for u in users[p])
             for p in first.members
         )
         once = second.is_windowed and set(spare_right) <= second.reduced
-        if first.reduced or (not once and (recompute > MAX_INLINE_OPS or shared)):
+        if first.reduced or (not once and (recompute > most or shared)):
             return None
     order = _expand(second.order, right)
     extra = [v for v in _expand(spare_left, left) if v not in order]
@@ -288,6 +291,12 @@ def _unify(
     if reduced_left and reduced_right and reduced_left != reduced_right:
         return None
     return left, right, order, reduced_left or reduced_right
+
+
+def _reads_memory(group: FusionGroup) -> bool:
+    return any(
+        isinstance(o, View) and o.base not in group.index for p in group.members for o in p.operands
+    )
 
 
 def _expand(order: Iterable[Var], substitution: dict[Var, Affine]) -> list[Var]:

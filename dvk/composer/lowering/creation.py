@@ -62,4 +62,5 @@ def _arange(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     ):
         return None
     count = low.pointwise("iota", shape=tuple(node.shape or ()), dim=0, compute="int64")
-    return finish(low, node, low.pointwise("add", low.pointwise("mul", count, step), start))
+    scaled = count if step == 1 else low.pointwise("mul", count, step)
+    return finish(low, node, scaled if start == 0 else low.pointwise("add", scaled, start))

@@ -105,7 +105,7 @@ def _gather(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
     )
 
 
-@codegen_rule(RECIPE, "index")
+@codegen_rule(RECIPE, "index", "_unsafe_index")
 def _index(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, asked = args
     dims = [d for d, place in enumerate(asked) if place is not None]
@@ -120,17 +120,32 @@ def _index(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
     shape = (*ahead, *among, *behind)
     if shape != node.shape:
         return None
+    sure = "_unsafe_index" in node.op
     at: list[int | View] = []
     for d in range(len(x.shape)):
-        if d in dims:
-            at.append(
-                from_the_end(
-                    low, _reshaped(asked[d], (*asked[d].shape, *(1 for _ in behind))), x.shape[d]
-                )
-            )
-        else:
+        if d not in dims:
             at.append(d if d < dims[0] else d - len(dims) + len(among))
-    return finish(low, node, gathered(low, x, at, shape))
+        elif (counted := _counted(asked[d], x.shape[d])) is not None:
+            at.append(dims[0] + len(among) - counted)
+        else:
+            place = _reshaped(asked[d], (*asked[d].shape, *(1 for _ in behind)))
+            at.append(place if sure else from_the_end(low, place, x.shape[d]))
+    return finish(low, node, gathered(low, x, at, shape, sure))
+
+
+def _counted(place: View, size: int) -> int | None:
+    """Where an index counts 0, 1, … `size` - 1 along one dimension and is nothing else: that dimension, from the end."""
+    base = place.base
+    while base.op == "as" and base.dtype in INTS and _is_bare(base.operands[0]):
+        base = base.operands[0].base
+    wide = [d for d, n in enumerate(place.shape) if n != 1]
+    if base.op != "iota" or base.shape != (size,) or len(wide) != 1 or not _is_bare(place, True):
+        return None
+    return len(place.shape) - wide[0]
+
+
+def _is_bare(view: View, reshaped: bool = False) -> bool:
+    return all(reshaped and step.method == "reshape" for step in view.steps)
 
 
 def _reshaped(view: View, shape: tuple[int, ...]) -> View:

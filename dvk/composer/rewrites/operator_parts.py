@@ -1,0 +1,150 @@
+"""Decompose operators without a lowering rule as PyTorch itself does.
+
+PyTorch states how most operators are made of simpler ones (`torch._decomp`, and composite operators). An operator is decomposed where all
+of its parts have rules, so that kernels can hold them; a part without a rule would be one more call.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+from dvk.composer.ir import structures
+from dvk.composer.ir.effects import draws, is_view, pinned
+from dvk.composer.ir.text import spelled
+from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES
+from dvk.composer.rewrites.edit import packet, reads, split_outputs
+from dvk.records import Graph, Node
+
+OWN_INDICES = ("grid_sampler", "upsample")
+"""Beginnings of the names of operators that compute the indices at which they read: all of them are valid, and none is negative."""
+UNSAID = ("layout", "pin_memory", "non_blocking")
+"""Operands that say what is usual."""
+MOST_PARTS = 400
+"""Parts beyond which an operator stays: a resampling with wide windows is unrolled."""
+
+
+def rewrite(graph: Graph, device: str) -> Graph | None:
+    """The graph with the parts of operators that have no rule, or None without any."""
+    if not any(_is_unruled(node) for node in graph.nodes):
+        return None
+    nodes, kept = {node.name: node for node in graph.nodes}, pinned(graph)
+
+    def apart(node: Node) -> tuple[list[Any], list[Node]] | None:
+        if node.name in kept or not _is_unruled(node):
+            return None
+        given = [nodes[name] for name in dict.fromkeys(reads(node))]
+        if not all(_is_plain(n) for n in given):
+            return None
+        parts = _traced(node.model_dump_json(), tuple(n.model_dump_json() for n in given), device)
+        if parts is None or node.shape is None:
+            return parts
+        results, made = parts
+        last = node.model_copy(
+            update={"op": "aten.alias.default", "args": (results[0],), "kwargs": {}}
+        )
+        return results, [*made, last]
+
+    return split_outputs(graph, apart)
+
+
+def _is_unruled(node: Node) -> bool:
+    return bool(packet(node)) and not (is_view(node) or draws(node) or _has_rule(node.op))
+
+
+def _has_rule(op: str) -> bool:
+    space, _, name = op.partition(".")
+    name = name.partition(".")[0]
+    return space == "aten" and (name in RULES or name in CODEGEN_RULES)
+
+
+def _is_plain(node: Node) -> bool:
+    """A tensor of known sizes that are no formulas: the trace computes with numbers."""
+    return (
+        node.shape is not None
+        and node.strides is not None
+        and 0 not in node.shape
+        and all(type(n) is int for n in node.shape)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _traced(text: str, given: tuple[str, ...], device: str) -> tuple[list[Any], list[Node]] | None:
+    """References to the results of an operator and the nodes that compute them; None if a part has no rule."""
+    import torch
+    from torch._decomp import decomposition_table
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    node = Node.model_validate_json(text)
+    operands = [Node.model_validate_json(one) for one in given]
+    names = [n.name for n in operands]
+    space: dict[str, Any] = {"torch": torch}
+    exec(f"def call({', '.join(names)}):\n    return {spelled(node, str)}", space)
+    table = {op: parts for op, parts in decomposition_table.items() if not _has_rule(str(op))}
+    try:
+        with FakeTensorMode(), torch.no_grad():
+            fake = [
+                torch.empty_strided(n.shape, n.strides, dtype=getattr(torch, n.dtype or ""))
+                for n in operands
+            ]
+            module = make_fx(space["call"], decomposition_table=table)(*fake)
+    except Exception:  # noqa: BLE001
+        # What PyTorch cannot trace stays a call, as without this recipe.
+        return None
+    module.graph.eliminate_dead_code()
+    if packet(node).startswith(OWN_INDICES):
+        for read in module.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
+            read.target = torch.ops.aten._unsafe_index.Tensor
+    return _encoded(node.name, names, module.graph, device)
+
+
+def _encoded(
+    prefix: str, names: list[str], traced: Any, device: str
+) -> tuple[list[Any], list[Node]] | None:
+    """The traced graph as nodes."""
+    inputs, seen, made = iter(names), {}, []
+
+    def encode(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [encode(v) for v in value]
+        if hasattr(value, "op"):
+            return {"ref": seen[value.name]}
+        literal = structures.literal_of(value)
+        return {"device": device} if literal == {"device": "cpu"} else literal
+
+    for node in traced.nodes:
+        if node.op == "placeholder":
+            seen[node.name] = next(inputs)
+        elif node.op == "output":
+            values = node.args[0]
+            return encode(values if isinstance(values, (list, tuple)) else [values]), made
+        elif node.op == "call_function" and len(made) < MOST_PARTS:
+            op, args = str(node.target), encode(node.args)
+            kwargs = {k: encode(v) for k, v in node.kwargs.items() if k not in UNSAID}
+            if node.target is operator.getitem:
+                op = "getitem"
+            elif op == "prims.convert_element_type.default":
+                op, args, kwargs = "aten._to_copy.default", args[:1], {"dtype": args[1]}
+            seen[node.name] = f"{prefix}_{len(made)}"
+            part = Node(
+                name=seen[node.name], op=op, args=tuple(args), kwargs=kwargs, **_layout(node)
+            )
+            if op != "getitem" and not is_view(part) and not _has_rule(op):
+                return None
+            made.append(part)
+        else:
+            return None
+    return None
+
+
+def _layout(node: Any) -> dict[str, Any]:
+    value = node.meta.get("val")
+    if not hasattr(value, "stride"):
+        return {}
+    return {
+        "shape": tuple(map(int, value.shape)),
+        "dtype": str(value.dtype).removeprefix("torch."),
+        "strides": tuple(map(int, value.stride())),
+    }
