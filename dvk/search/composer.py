@@ -190,9 +190,7 @@ def comparable(one: Verdict | None, other: Verdict | None) -> bool:
 
 def is_timed_on_device(verdict: Verdict | None) -> bool:
     """Whether the host's time is no part of what was measured."""
-    return (
-        verdict is not None and verdict.timing is not None and verdict.timing.regime == "device"
-    )
+    return verdict is not None and verdict.timing is not None and verdict.timing.regime == "device"
 
 
 def tune(
