@@ -1,4 +1,6 @@
-"""One program for a range beside programs made for each of its sizes: `python -m tests.benchmarks.dynamic_sizes --device cpu|cuda`.
+"""One program for a range beside programs made for each of its sizes.
+
+    python -m tests.benchmarks.dynamic_sizes --device cpu|cuda [--backend cuda]
 
 Prints a line per module and size: milliseconds of the original, of the program for the size, of the program for the range, and the
 last two's ratio (1: as fast, above: the range's is faster). Both have the schedules that the composer lists first.
@@ -49,16 +51,17 @@ SECONDS = 0.4
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--backend", choices=("cpp", "triton", "cuda"), help="triton on a GPU")
     parser.add_argument("--only", help="one module by its name")
     args = parser.parse_args()
+    backend = args.backend or {"cpu": "cpp", "cuda": "triton"}[args.device]
     for name in MODULES if args.only is None else (args.only,):
-        _module(name, args.device)
+        _module(name, args.device, backend)
 
 
 @torch.no_grad()
-def _module(name: str, device: Device) -> None:
+def _module(name: str, device: Device, backend: BackendName) -> None:
     body, init, spec = MODULES[name]
-    backend: BackendName = "cpp" if device == "cpu" else "triton"
     source = "import torch.nn.functional as F\n" + module_text(body, init=init)
     task = Task(id=name, name=name, source=source, entry="Model", kind="module", device=device)
     model: nn.Module = run_source(source).Model().eval().to(device)

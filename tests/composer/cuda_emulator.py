@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -142,7 +143,12 @@ def library(
         f"{'true' if '__shared__' in f.text or 'dvk_warp<' in f.text else 'false'}); }}"
         for f in functions
     ]
-    text = "\n".join([f"#define DVK_ALIGNED {int(aligned)}", SHIM, prelude(), *texts, *runs])
+    return _built([f"#define DVK_ALIGNED {int(aligned)}", SHIM, prelude(), *texts, *runs])
+
+
+def _built(parts: Sequence[str]) -> ctypes.CDLL:
+    """The compiled object of these texts."""
+    text = "\n".join(parts)
     path = Path(_folder.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.so"
     flags = [
         "-O1",
@@ -171,3 +177,31 @@ def launcher(loaded: ctypes.CDLL, name: str) -> Callable[..., None]:
         function((ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors)))
 
     return launch
+
+
+class Recorder:
+    """Stands for the module `dvk_record`: a drop-in's CUDA text, compiled for this emulator when it is loaded."""
+
+    def cuda_kernel(self, source: str, name: str, options: Sequence[str]) -> Callable[..., None]:
+        """A function that runs a kernel of a drop-in's text with any grid; sizes follow the tensors."""
+        text = source
+        for asm, plain in HALVES.items():
+            text = text.replace(asm, plain)
+        kernel = source[source.index('extern "C"') :]
+        together = "true" if "__shared__" in kernel or "dvk_warp<" in kernel else "false"
+        run = (
+            f'extern "C" void emu_{name}(void** a, unsigned blocks, unsigned threads) '
+            f"{{ emulator::run({name}, a, blocks, threads, {together}); }}"
+        )
+        aligned = next(o.rpartition("=")[2] for o in options if "DVK_ALIGNED" in o)
+        function = getattr(
+            _built([f"#define DVK_ALIGNED {aligned}", SHIM, text, run]), f"emu_{name}"
+        )
+
+        def launch(
+            grid: tuple[int, ...], block: tuple[int, ...], shared_bytes: int, given: Sequence[Any]
+        ) -> None:
+            args = [g if isinstance(g, int) else g.data_ptr() for g in given]
+            function((ctypes.c_void_p * len(args))(*args), grid[0], block[0])
+
+        return launch

@@ -12,7 +12,7 @@ from dvk.composer import Part, Plan, join
 from dvk.composer.capture.export import trace_module
 from dvk.composer.capture.sizes import SizedGraph, formulas
 from dvk.composer.sized import SizedParts
-from dvk.records import BackendName, Candidate, Task
+from dvk.records import BackendName, Candidate, Device, Task
 from dvk.tasks import dynamic
 from tests.composer.dropins import module_text
 from tests.composer.programs import differences, run_source, usual
@@ -29,8 +29,9 @@ class SizedModel:
         *specs: str,
         init: str = "pass",
         backend: BackendName = "cpp",
-        choose: Callable[[Any], tuple[str, ...]] = usual,
+        choose: Callable[[Any], tuple[str, ...]] | None = None,
         points: Sequence[dict[str, int]] | None = None,
+        device: Device = "cpu",
     ):
         names = [spec.partition("=")[0] for spec in specs]
         self.source = module_text(forward, params=", ".join(names), init=init)
@@ -38,9 +39,12 @@ class SizedModel:
         self.inputs = dynamic.parse(specs)
         assert self.inputs is not None
         self.dims = self.inputs.dims
-        self.task = Task(id="test", name="test", source=self.source, entry="Model", kind="module")
+        self.task = Task(
+            id="test", name="test", source=self.source, entry="Model", kind="module", device=device
+        )
+        self.device = device
         torch.manual_seed(0)
-        self.model: nn.Module = run_source(self.source).Model().eval()
+        self.model: nn.Module = run_source(self.source).Model().eval().to(device)
         self.names = names
         self.backend = backend
         self.sized: SizedGraph = formulas(
@@ -52,12 +56,13 @@ class SizedModel:
         )
         points = points or self.inputs.points()
         maker = SizedParts(self.task, self.sized, backend)
-        plan = Plan(choose(self.sized.captured.graph))
+        graph = self.sized.captured.graph
+        plan = Plan(choose(graph) if choose else usual(graph, device, backend))
         self.parts: list[Part] = [
             part for number in range(len(points)) for part in maker.parts(points, number, plan)
         ]
         self.candidate: Candidate = join(self.parts, backend)
-        self.new: nn.Module = run_source(self.candidate.source).ModelNew().eval()
+        self.new: nn.Module = run_source(self.candidate.source).ModelNew().eval().to(device)
         self.new.load_state_dict(self.model.state_dict())
 
     def draw(self, sizes: dict[str, int]) -> list[Any]:
@@ -68,9 +73,9 @@ class SizedModel:
             dims = [sizes[d] if isinstance(d, str) else d for d in shape]
             kind = getattr(torch, dtype)
             made.append(
-                torch.randn(dims, dtype=kind)
+                torch.randn(dims, dtype=kind, device=self.device)
                 if kind.is_floating_point
-                else torch.randint(0, 2, dims).to(kind)
+                else torch.randint(0, 2, dims, device=self.device).to(kind)
             )
         return made
 
@@ -89,10 +94,14 @@ class SizedModel:
 
 @torch.no_grad()
 def disagreements(
-    forward: str, specs: tuple[str, ...], init: str, backend: BackendName = "cpp"
+    forward: str,
+    specs: tuple[str, ...],
+    init: str,
+    backend: BackendName = "cpp",
+    device: Device = "cpu",
 ) -> list[str]:
     """Sampled sizes at which a program does not run, or differs from the original, with what differs."""
-    made = SizedModel(f"return {forward}", *specs, init=init, backend=backend)
+    made = SizedModel(f"return {forward}", *specs, init=init, backend=backend, device=device)
     found = []
     for sizes in made.sampled():
         args = made.draw(sizes)

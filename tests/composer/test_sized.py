@@ -16,7 +16,9 @@ import torch
 from dvk.composer import Plan, join
 from dvk.composer.capture.sizes import Formula, SizeDependent, formulas
 from dvk.composer.sized import border, boxes
+from dvk.records import BackendName
 from dvk.tasks.dynamic import DynamicDim
+from tests.composer import cuda_emulator
 from tests.composer.programs import differences, run_source
 from tests.composer.sized_models import SizedModel, disagreements
 
@@ -145,6 +147,53 @@ def test_triton_kernels_take_sizes(forward: str, spec: str) -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout) == []
+
+
+CUDA_CASES = ("two dimensions", "a row as long as the dimension", "across the dimension")
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA text runs in an emulator on the CPU."""
+    monkeypatch.setitem(sys.modules, "dvk_record", cuda_emulator.Recorder())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == CUDA_CASES[0] else pytest.mark.slow)
+        for name in CUDA_CASES
+    ],
+)
+def test_cuda_kernels_take_sizes(name: str, emulated: None) -> None:
+    assert disagreements(*CASES[name], backend="cuda") == []
+
+
+@pytest.mark.slow
+def test_all_programs_in_cuda_agree_at_sampled_sizes(emulated: None) -> None:
+    names = ("statistics over the dimension", "all elements", "half", "positions", "padded")
+    assert {name: disagreements(*SLOW[name], backend="cuda") for name in names} == {
+        name: [] for name in names
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["cuda", "triton"])
+@pytest.mark.parametrize("name", CUDA_CASES)
+def test_programs_for_a_range_agree_on_a_gpu(name: str, backend: BackendName) -> None:
+    assert disagreements(*CASES[name], backend=backend, device="cuda") == []
+
+
+def test_a_thread_has_room_for_a_power_of_two_of_a_dynamic_row(emulated: None) -> None:
+    made = SizedModel(
+        "return torch.softmax(x, -1)", "x=float32[64, seq:16..200000]", backend="cuda"
+    )
+    text = made.candidate.source
+    rooms = {int(n) for n in re.findall(r"dvk_pack<float, 1> s\d+\[(\d+)\]", text)}
+    assert len(rooms) > 1 and all(n & n - 1 == 0 and n <= 64 for n in rooms)
+    assert "for (int r = t; r < n_seq; r += " in text and "long long n_seq_)" in text
+    table = text[text.index("_DVK_FUNCTIONS") :].partition("]")[0]
+    assert table.count("None,") == text.count("__global__")
 
 
 def test_a_dynamic_row_stays_in_registers_where_it_fits() -> None:

@@ -9,6 +9,7 @@ import pytest
 from dvk.cli.optimize import lines
 from dvk.composer import Part, Plan, fuse
 from dvk.composer.capture.export import trace
+from dvk.composer.codegen.base import codegen
 from dvk.config import Config
 from dvk.errors import DvkError, TaskError, UsageError
 from dvk.pipelines.optimize import check, optimize, ranges
@@ -85,10 +86,13 @@ def test_what_is_no_range_leaves_nothing(tmp_path: Path, dynamic: str, told: str
     assert not (tmp_path / "run").exists()
 
 
-def test_choices_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+def test_choices_that_do_not_go_together_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for more in ({"also": ("x=float32[3,16]",)}, {"backbone": "nano"}, {"train": True}):
         with pytest.raises(UsageError):
             check(request(tmp_path, "x", *SPECS, **more))
+    monkeypatch.setattr(type(codegen("cuda")), "takes_sizes", False)  # as a back end of a user's
     with pytest.raises(UsageError, match="no sizes as arguments"):
         ranges.load(request(tmp_path, "x", *SPECS), Config(), "cpu", "cuda")
 

@@ -146,10 +146,30 @@ def dvk_cuda_entry(
     return entry
 
 
+def dvk_cuda_held(driver: Any, source: str, name: str, flags: tuple) -> Callable[..., tuple]:
+    """A function that gives a kernel's entry on a device, and room for its arguments: each 8 bytes, a tensor's address or a size."""
+    functions: dict = {}
+
+    def held(device: int, aligned: bool, count: int) -> tuple:
+        dvk_cuda_context(driver, device)
+        if (device, aligned) not in functions:
+            made = dvk_cuda_entry(driver, source, name, flags, device, aligned)
+            functions[device, aligned] = made
+        values = (ctypes.c_uint64 * count)()
+        places = (ctypes.c_void_p * count)(
+            *(ctypes.addressof(values) + 8 * n for n in range(count))
+        )
+        return functions[device, aligned], values, places
+
+    return held
+
+
 def dvk_cuda_kernel(
-    source: str, name: str, grid: int, threads: int, flags: tuple
+    source: str, name: str, grid: int | None, threads: int, flags: tuple
 ) -> Callable[..., None]:
     """A function that launches a kernel on tensors, on the current stream; loaded for this device before this returns.
+
+    Without a `grid` the number of blocks is the launch's first argument, and sizes follow the tensors.
 
     Raises:
         RuntimeError: NVRTC or the driver refused.
@@ -158,6 +178,8 @@ def dvk_cuda_kernel(
     recorder = sys.modules.get("dvk_record")
     if recorder is not None:
         kernel = recorder.cuda_kernel(source, name, (*flags, "-DDVK_ALIGNED=1"))
+        if grid is None:
+            return lambda blocks, *given: kernel((blocks, 1, 1), (threads, 1, 1), 0, given)
         return lambda *tensors: kernel((grid, 1, 1), (threads, 1, 1), 0, tensors)
     driver = ctypes.CDLL("libcuda.so.1")
     start, raw_stream, whoami = (
@@ -165,18 +187,11 @@ def dvk_cuda_kernel(
         torch._C._cuda_getCurrentRawStream,
         threading.get_ident,
     )
-    pointer, one, none = ctypes.c_void_p, ctypes.c_uint(1), ctypes.c_uint(0)
-    blocks, width = ctypes.c_uint(grid), ctypes.c_uint(threads)
-    shape = (blocks, one, one, width, one, one, none)
-    functions: dict = {}
+    pointer, number, one, none = ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint(1), ctypes.c_uint(0)
+    after = (one, one, number(threads), one, one, none)
+    shape = (number(grid or 0), *after)
+    made = dvk_cuda_held(driver, source, name, flags)
     ready: dict = {}
-
-    def function(device: int, aligned: bool) -> Any:
-        dvk_cuda_context(driver, device)
-        if (device, aligned) not in functions:
-            made = dvk_cuda_entry(driver, source, name, flags, device, aligned)
-            functions[device, aligned] = made
-        return functions[device, aligned]
 
     def launch(*tensors: torch.Tensor) -> None:
         device = tensors[0].get_device()
@@ -188,20 +203,31 @@ def dvk_cuda_kernel(
         key = (device, not bits & 15, whoami())
         held = ready.get(key)
         if held is None:
-            values = (ctypes.c_uint64 * len(tensors))()
-            places = (ctypes.c_void_p * len(tensors))(
-                *(ctypes.addressof(values) + 8 * n for n in range(len(tensors)))
-            )
-            held = ready[key] = (function(device, key[1]), values, places)
+            held = ready[key] = made(device, key[1], len(tensors))
         entry, values, places = held
         values[:] = addresses
         status = start(entry, *shape, pointer(raw_stream(device)), places, None)
         if status:
             raise RuntimeError(f"launching the kernel {name} failed: CUDA error {status}")
 
+    def launch_sized(blocks: int, *given: Any) -> None:
+        device = given[0].get_device()
+        passed = [g if type(g) is int else g.data_ptr() for g in given]
+        aligned = not any(p & 15 for g, p in zip(given, passed) if type(g) is not int)
+        key = (device, aligned, whoami())
+        held = ready.get(key)
+        if held is None:
+            held = ready[key] = made(device, aligned, len(given))
+        entry, values, places = held
+        values[:] = passed
+        stream = pointer(raw_stream(device))
+        status = start(entry, number(blocks), *after, stream, places, None)
+        if status:
+            raise RuntimeError(f"launching the kernel {name} failed: CUDA error {status}")
+
     torch.cuda.current_stream().query()  # torch's own context is the one to load into
-    function(torch.cuda.current_device(), True)
-    return launch
+    made(torch.cuda.current_device(), True, 0)
+    return launch_sized if grid is None else launch
 
 
 def dvk_cuda_load(prelude: str, sources: list, table: list, flags: tuple) -> list:

@@ -12,7 +12,7 @@ from unittest import mock
 from dvk.errors import MachineError
 from dvk.harness.launch_plans.calls import GpuProperties
 from dvk.harness.launch_plans.launches import pointer
-from dvk.harness.launch_plans.plan import KernelLaunch
+from dvk.harness.launch_plans.plan import KernelLaunch, Pointer, Scalar
 from dvk.harness.launch_plans.tape import Tape
 from dvk.harness.toolchain import nvrtc
 
@@ -29,16 +29,16 @@ class CudaKernels:
         self._compiled: dict[tuple[str, ...], str] = {}
 
     def kernel(self, source: str, name: str, options: Sequence[str]) -> Callable[..., None]:
-        """Return a function that records launches of `name`: an `extern "C"` kernel whose parameters are all pointers."""
+        """Return a function that records launches of `name`: an `extern "C"` kernel that takes pointers, then 64-bit sizes."""
 
         def launch(
             grid: tuple[int, int, int],
             block: tuple[int, int, int],
             shared_bytes: int,
-            tensors: Sequence[Any],
+            given: Sequence[Any],
         ) -> None:
-            pointers = tuple(pointer(self.tape, tensor) for tensor in tensors)
-            aligned = all(p.modulo16 == 0 for p in pointers)
+            args = tuple(self._argument(one) for one in given)
+            aligned = all(one.modulo16 == 0 for one in args if isinstance(one, Pointer))
             flags = [option if aligned or option != ALIGNED else UNALIGNED for option in options]
             self.tape.launch(
                 KernelLaunch(
@@ -47,11 +47,18 @@ class CudaKernels:
                     grid=grid,
                     block=block,
                     shared_bytes=shared_bytes,
-                    args=pointers,
+                    args=args,
                 )
             )
 
         return launch
+
+    def _argument(self, value: Any) -> Pointer | Scalar:
+        if type(value) is not int:
+            return pointer(self.tape, value)
+        if self.tape.is_address(value):
+            raise self.tape.refusals.refuse("it passes an address as a number")
+        return Scalar(type="i64", value=value)
 
     def _code(self, source: str, options: list[str]) -> str:
         key = (source, *options)

@@ -85,7 +85,7 @@ def load(
     if not codegen(backend).takes_sizes:
         raise UsageError(
             f"kernels of {backend} take no sizes as arguments",
-            "leave out --dynamic, or choose --backend triton or cpp",
+            "leave out --dynamic, or choose --backend triton, cuda or cpp",
         )
     inputs = dynamic.parse(request.dynamic)
     assert inputs is not None

@@ -1,8 +1,8 @@
 """Render a kernel as CUDA C++ for NVRTC: the third counterpart of `cpp/__init__.py` and `triton/__init__.py`.
 
 `schedules` lists how threads may share a kernel (see `schedule`), `render` writes the functions, `launch` the lines that run them, `specs`
-the arguments of the drop-in's launcher (see `cuda_launch`). Sizes and strides are literals in the source; fp16 and bf16 are computed in
-float32; NaN propagates through max and min.
+the arguments of the drop-in's launcher (see `cuda_launch`). Sizes and strides are literals in the source, those of a range of sizes
+arguments of the function and of its launch; fp16 and bf16 are computed in float32; NaN propagates through max and min.
 
 Not covered: matmuls, scatter, complex types, shared-memory tiles for transposes.
 """
@@ -26,11 +26,16 @@ from dvk.composer.ir.schedules.cuda import (
     CudaSchedule,
     CudaSplit,
 )
+from dvk.composer.ir.symint import as_cpp
 
 FLAGS = ("--std=c++17", "--fmad=false")
 """Compiler options: products are rounded before they are added, as in eager PyTorch; see `cpp.FLAGS`."""
 
+CDIV = "template <class A, class B> DVK auto cdiv(A a, B b) -> decltype(a + b) { return (a + b - 1) / b; }\n"
+"""Divide and round up: `ir.symint` writes it for the number of slices of a size that is known at run time."""
+
 __all__ = [
+    "CDIV",
     "FLAGS",
     "default_schedule",
     "functions",
@@ -76,13 +81,14 @@ def functions(
     }
     schedule.require_family(kernel.family)
     kernel = centred(kernel)
-    match schedule:
-        case CudaSplit():
-            return split(kernel, schedule, aliased)
-        case CudaFlat():
-            return [pointwise(kernel, schedule, aliased)], {}
-        case CudaPersistent() | CudaLooped():
-            return [whole(kernel, schedule, aliased)], {}
+    with as_cpp():
+        match schedule:
+            case CudaSplit():
+                return split(kernel, schedule, aliased)
+            case CudaFlat():
+                return [pointwise(kernel, schedule, aliased)], {}
+            case CudaPersistent() | CudaLooped():
+                return [whole(kernel, schedule, aliased)], {}
     raise CannotCompose(f"CUDA has no form for {schedule}")
 
 
@@ -95,17 +101,19 @@ def module(
     parts = [f for k in kernels for f in functions(k, schedules[k.name])[0]]
     sources = ",\n".join(f"r'''\n{text}'''" for text in texts)
     table = "".join(
-        f"\n    ({n}, {f.name!r}, {f.grid}, {f.threads}),"
+        f"\n    ({n}, {f.name!r}, {None if k.size_arguments else f.grid}, {f.threads}),"
         for n, k in enumerate(kernels)
         for f in functions(k, schedules[k.name])[0]
     )
     names = [f"_dvk_{f.name}" for f in parts]
+    by_size = " (None: by the sizes)" if any(k.size_arguments for k in kernels) else ""
     text = (
         f"_DVK_SOURCES = [{sources}]\n\n_DVK_FUNCTIONS = [{table}\n]\n"
-        "# Each: number of its source, name, blocks, threads a block.\n"
+        f"# Each: number of its source, name, blocks{by_size}, threads a block.\n"
         + "\n".join(f"{n} = None" for n in names)
     )
-    runtime = f"_DVK_FLAGS = {FLAGS!r}\n_DVK_PRELUDE = r'''\n{PRELUDE}'''"
+    shared = PRELUDE + (CDIV if any("cdiv(" in text for text in texts) else "")
+    runtime = f"_DVK_FLAGS = {FLAGS!r}\n_DVK_PRELUDE = r'''\n{shared}'''"
     load = [
         f"global {', '.join(names)}",
         f"if {names[0]} is None:",

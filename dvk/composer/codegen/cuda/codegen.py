@@ -17,6 +17,7 @@ class CudaCodegen(Codegen):
     """See the module."""
 
     schedule_types = CUDA
+    takes_sizes = True
 
     def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[CudaSchedule]:
         return cuda.schedules(kernel, target)

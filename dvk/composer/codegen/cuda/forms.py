@@ -11,12 +11,16 @@ import math
 
 from dvk.composer.codegen.analysis.online import Pair, SoftmaxPair, VariancePair, online_pair
 from dvk.composer.codegen.cuda import kept
-from dvk.composer.codegen.cuda.scalar import REGISTER
+from dvk.composer.codegen.cuda.scalar import REGISTER, real
 from dvk.composer.codegen.cuda.writer import CudaFunction, CudaWriter, combined, identity, operation
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Instr, Kernel, Store
 from dvk.composer.ir.schedules.cuda import CudaFlat, CudaLooped, CudaPersistent, CudaRows, CudaSplit
+from dvk.composer.ir.symint import SymbolicSize, leaves_rest, power
 
 WARP = 32
+MOST_HELD = 64
+"""Elements of a row that a thread may hold, where the length is known at run time."""
 Slots = dict[int, tuple[str, int]]
 """Reduction → type and first element of its partial results, [slice][row], in the buffer of that type."""
 
@@ -37,7 +41,7 @@ def pointwise(kernel: Kernel, schedule: CudaFlat, aliased: set[str]) -> CudaFunc
         )
     else:
         writer.put(f"const {writer.index} u = {block} * {threads} + (int)threadIdx.x;")
-    guarded = vectors % (threads * each) != 0
+    guarded = leaves_rest(vectors, threads * each)
     if guarded:
         writer.open(f"if (u < {vectors})")
     if rows:
@@ -65,7 +69,7 @@ class RowFunction:
             kernel, self.reduced[-1] if self.reduced else None, schedule.vector, aliased, pair
         )
         self.vector = self.writer.vector
-        self.partial = self.columns > 1 and kernel.num_rows % self.columns != 0
+        self.partial = leaves_rest(kernel.num_rows, self.columns)
         """The last block has threads without a row; they recompute the last row and store nothing."""
 
     @property
@@ -116,7 +120,7 @@ class RowFunction:
         if count:
             w.open(f"for (int e = 0; e < {count}; ++e)")
             w.put(f"const int r = e * {stride} + {first};")
-            if count * stride != self.length:
+            if leaves_rest(self.length, count * stride):
                 w.open(f"if (r < {self.length})")
                 opened += 1
             w.at = "e"
@@ -210,7 +214,7 @@ def whole(kernel: Kernel, schedule: CudaPersistent | CudaLooped, aliased: set[st
     rows.place()
     count = 0
     if isinstance(schedule, CudaPersistent):
-        count = -(-rows.length // (rows.lanes * rows.vector))
+        count = _held_vectors(rows)
         w.kept = kept.choose(w, count * rows.vector)
         kept.declare(w, count)
     done: set[int] = set()
@@ -219,9 +223,23 @@ def whole(kernel: Kernel, schedule: CudaPersistent | CudaLooped, aliased: set[st
         reduces = w.reduces(stage)
         if reduces or w.element_stores(stage):
             rows.sweep(stage, count)
-            rows.gather(reduces, f"{rows.length}.0f")
+            rows.gather(reduces, real(rows.length))
     rows.row_stores([s for s in kernel.stores if kernel.is_row_store(s)])
     return w.function(kernel.name, rows.blocks, rows.threads)
+
+
+def _held_vectors(rows: RowFunction) -> int:
+    """Vectors of a row that each thread holds; room for up to twice as many as it has, where the length is known at run time.
+
+    Raises:
+        CannotCompose: they do not fit in registers.
+    """
+    count = -(-int(rows.length) // (rows.lanes * rows.vector))
+    if isinstance(rows.length, SymbolicSize):
+        count = power(count)
+        if count * rows.vector > MOST_HELD:
+            raise CannotCompose("a row of this length does not fit in registers")
+    return count
 
 
 def split(
@@ -307,7 +325,7 @@ def _add_slices(
         if w.pair is not None and r is w.pair.second:
             first = f"part_float32[{slots[w.pair.first.id][1]} + n * {num_rows} + x]"
             count = f"(float)min({share}, {rows.length} - n * {share})"
-            cell = aligned(w.pair, cell, first, count, f"{rows.length}.0f")
+            cell = aligned(w.pair, cell, first, count, real(rows.length))
         w.put(f"{REGISTER[r.type]} r{r.id} = {identity(r)};")
         w.put(
             f"for (int n = t; n < {pieces}; n += {rows.lanes}) r{r.id} = {combined(r, f'r{r.id}', cell)};"

@@ -11,6 +11,7 @@ import math
 
 from dvk.composer.ir.loops import Instr
 from dvk.composer.ir.primitives import PRIMITIVES
+from dvk.composer.ir.symint import Ratio, SymbolicSize
 
 STORAGE = {
     "float32": "float",
@@ -146,6 +147,8 @@ def literal(value: bool | int | float, want: str) -> str:
     """A number as a literal of the wanted register type."""
     if want == "bool":
         return "true" if value else "false"
+    if isinstance(value, (SymbolicSize, Ratio)):
+        return f"({REGISTER[want]}){value}"
     if want not in FLOAT:
         value = int(value)
         if want == "int64":
@@ -167,6 +170,18 @@ def literal(value: bool | int | float, want: str) -> str:
         )
     text = repr(value) + ("f" if single else "")
     return f"({text})" if value < 0 else text
+
+
+def unsigned(size: int, wide: bool) -> str:
+    """A size as an unsigned operand of a division."""
+    if not isinstance(size, SymbolicSize):
+        return f"{size}u"
+    return f"(unsigned long long){size}" if wide else f"(unsigned){size}"
+
+
+def real(size: int) -> str:
+    """A size as a float."""
+    return f"(float){size}" if isinstance(size, SymbolicSize) else f"{size}.0f"
 
 
 def cast(text: str, have: str, want: str) -> str:

@@ -21,6 +21,7 @@ from dvk.composer.codegen.cuda.scalar import (
     expression,
     literal,
     stored,
+    unsigned,
 )
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store
@@ -34,7 +35,7 @@ class CudaFunction:
     name: str
     text: str
     params: tuple[str, ...]
-    """`a…` inputs, `o…` outputs, `part_…` buffers of partial results."""
+    """`a…` inputs, `o…` outputs, `part_…` buffers of partial results, `n_…` sizes."""
     grid: int
     threads: int
 
@@ -89,8 +90,12 @@ class CudaWriter(CSource):
         for pointer, kind in extra:
             params.append(pointer)
             declared.append(f"{kind}* {pointer}")
+        sizes = self.k.size_arguments
+        declared += [f"long long {size}_" for size in sizes]
+        numbers = [f"  const {self.index} {size} = ({self.index}){size}_;" for size in sizes]
         head = f'extern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(declared)}) {{'
-        return CudaFunction(name, "\n".join([head, *self.lines, "}"]), tuple(params), grid, threads)
+        text = "\n".join([head, *numbers, *self.lines, "}"])
+        return CudaFunction(name, text, (*params, *sizes), grid, threads)
 
     def digits(self, flat: str, variables: Sequence[Var]) -> None:
         """Declare each variable as its digit of the row-major index `flat`, the last one fastest."""
@@ -98,11 +103,12 @@ class CudaWriter(CSource):
             if flat != self.names[variables[0]]:
                 self.put(f"const {self.index} {self.names[variables[0]]} = {flat};")
             return
-        unsigned = "unsigned long long" if self.wide else "unsigned"
+        kind = "unsigned long long" if self.wide else "unsigned"
         step = 1
         for position, var in enumerate(reversed(variables)):
-            part = f"({unsigned}){flat}" + (f" / {step}u" if step > 1 else "")
-            part += f" % {var.size}u" if position < len(variables) - 1 else ""
+            part = f"({kind}){flat}" + (f" / {unsigned(step, self.wide)}" if step > 1 else "")
+            if position < len(variables) - 1:
+                part += f" % {unsigned(var.size, self.wide)}"
             self.put(f"const {self.index} {self.names[var]} = {part};")
             step *= var.size
 
