@@ -185,13 +185,11 @@ def test_programs_for_a_range_agree_on_a_gpu(name: str, backend: BackendName) ->
 
 
 def test_a_thread_has_room_for_a_power_of_two_of_a_dynamic_row(emulated: None) -> None:
-    made = SizedModel(
-        "return torch.softmax(x, -1)", "x=float32[64, seq:16..200000]", backend="cuda"
-    )
+    made = SizedModel("return torch.softmax(x, -1)", "x=float32[64, seq:16..40000]", backend="cuda")
     text = made.candidate.source
     rooms = {int(n) for n in re.findall(r"dvk_pack<float, 1> s\d+\[(\d+)\]", text)}
     assert len(rooms) > 1 and all(n & n - 1 == 0 and n <= 64 for n in rooms)
-    assert "for (int r = t; r < n_seq; r += " in text and "long long n_seq_)" in text
+    assert "; r += " in text and "long long n_seq_)" in text  # beyond the registers, a loop
     table = text[text.index("_DVK_FUNCTIONS") :].partition("]")[0]
     assert table.count("None,") == text.count("__global__")
 

@@ -19,8 +19,8 @@ from dvk.composer.ir.schedules.cuda import CudaFlat, CudaLooped, CudaPersistent,
 from dvk.composer.ir.symint import SymbolicSize, leaves_rest, power
 
 WARP = 32
-MOST_HELD = 64
-"""Elements of a row that a thread may hold, where the length is known at run time."""
+MOST_HELD, MOST_HELD_A_BLOCK = 64, 1 << 15
+"""Elements of a row that a thread and a block may hold, where the length is known at run time: half of a multiprocessor's registers."""
 Slots = dict[int, tuple[str, int]]
 """Reduction → type and first element of its partial results, [slice][row], in the buffer of that type."""
 
@@ -237,7 +237,7 @@ def _held_vectors(rows: RowFunction) -> int:
     count = -(-int(rows.length) // (rows.lanes * rows.vector))
     if isinstance(rows.length, SymbolicSize):
         count = power(count)
-        if count * rows.vector > MOST_HELD:
+        if count * rows.vector > min(MOST_HELD, MOST_HELD_A_BLOCK // rows.lanes):
             raise CannotCompose("a row of this length does not fit in registers")
     return count
 
