@@ -184,6 +184,7 @@ def test_programs_for_a_range_agree_on_a_gpu(name: str, backend: BackendName) ->
     assert disagreements(*CASES[name], backend=backend, device="cuda") == []
 
 
+@pytest.mark.slow
 def test_a_thread_has_room_for_a_power_of_two_of_a_dynamic_row(emulated: None) -> None:
     made = SizedModel("return torch.softmax(x, -1)", "x=float32[64, seq:16..40000]", backend="cuda")
     text = made.candidate.source
