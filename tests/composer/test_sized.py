@@ -149,7 +149,12 @@ def test_triton_kernels_take_sizes(forward: str, spec: str) -> None:
     assert json.loads(done.stdout) == []
 
 
-CUDA_CASES = ("two dimensions", "a row as long as the dimension", "across the dimension")
+CUDA_CASES = (
+    "two dimensions",
+    "neighbours",
+    "a row as long as the dimension",
+    "across the dimension",
+)
 
 
 @pytest.fixture
@@ -161,12 +166,12 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name == CUDA_CASES[0] else pytest.mark.slow)
+        pytest.param(name, marks=[] if name in CUDA_CASES[:2] else pytest.mark.slow)
         for name in CUDA_CASES
     ],
 )
 def test_cuda_kernels_take_sizes(name: str, emulated: None) -> None:
-    assert disagreements(*CASES[name], backend="cuda") == []
+    assert disagreements(*(CASES | SLOW)[name], backend="cuda") == []
 
 
 @pytest.mark.slow
@@ -181,7 +186,7 @@ def test_all_programs_in_cuda_agree_at_sampled_sizes(emulated: None) -> None:
 @pytest.mark.parametrize("backend", ["cuda", "triton"])
 @pytest.mark.parametrize("name", CUDA_CASES)
 def test_programs_for_a_range_agree_on_a_gpu(name: str, backend: BackendName) -> None:
-    assert disagreements(*CASES[name], backend=backend, device="cuda") == []
+    assert disagreements(*(CASES | SLOW)[name], backend=backend, device="cuda") == []
 
 
 @pytest.mark.slow

@@ -43,6 +43,13 @@ def leaves_rest(size: int, block: int) -> bool:
     return block > 1 if isinstance(size, SymbolicSize) else size % block != 0
 
 
+def divides(by: int, size: int) -> bool:
+    """Whether a number divides a size, a symbolic one for every value: of `n - 1` it is not known, though `n` is odd now."""
+    if isinstance(size, SymbolicSize):
+        return all(coef % by == 0 for coef in size.terms.values())
+    return size % by == 0
+
+
 def power(count: int) -> int:
     """The next power of two, a plain number."""
     return 1 << max(int(count) - 1, 0).bit_length()

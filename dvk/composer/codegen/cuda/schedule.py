@@ -19,7 +19,7 @@ from dvk.composer.ir.schedules.cuda import (
     CudaSchedule,
     CudaSplit,
 )
-from dvk.composer.ir.symint import power
+from dvk.composer.ir.symint import divides, power
 from dvk.target import DEFAULT, Gpu, Target
 
 MAX_THREADS = 1024
@@ -66,7 +66,7 @@ def widths(kernel: Kernel, variables: tuple[Var, ...]) -> list[int]:
     if not walked:
         return [1]
     most = min(ACCESS_BYTES // min(walked), 8)
-    return [w for w in (8, 4, 2, 1) if w <= most and lane.size % w == 0]
+    return [w for w in (8, 4, 2, 1) if w <= most and divides(w, lane.size)]
 
 
 # ------------------------------------------------------------------ pointwise

@@ -24,8 +24,10 @@ from dvk.composer.codegen.cuda.scalar import (
     unsigned,
 )
 from dvk.composer.ir.affine import Affine, Var
+from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store
 from dvk.composer.ir.primitives import reduction
+from dvk.composer.ir.symint import divides
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class CudaWriter(CSource):
         vector: elements of a vector; divides the lane's extent.
         aliased: names of pointers whose memory another pointer shares.
         pair: two dependent reductions to make in one pass.
+
+    Raises:
+        CannotCompose: the lane's extent is known at run time, and not all of its values are divided by a vector.
     """
 
     def __init__(
@@ -62,6 +67,8 @@ class CudaWriter(CSource):
         super().__init__(kernel, depth=1)
         self.pair = pair
         self.lane, self.vector = lane, vector if lane is not None else 1
+        if lane is not None and not divides(vector, lane.size):
+            raise CannotCompose(f"vectors of {vector} elements do not divide a row at every size")
         self.aliased = frozenset(aliased)
         self.wide = needs_int64(kernel)
         self.index = "long long" if self.wide else "int"
@@ -169,8 +176,8 @@ class CudaWriter(CSource):
         """A vector of this access is one aligned, contiguous block of memory."""
         if self.lane is None or self.vector == 1 or offset.coef(self.lane) != 1:
             return False
-        return offset.const % self.vector == 0 and all(
-            c % self.vector == 0 for v, c in offset.terms if v is not self.lane
+        return divides(self.vector, offset.const) and all(
+            divides(self.vector, c) for v, c in offset.terms if v is not self.lane
         )
 
     def _load(self, instr: Instr) -> None:
