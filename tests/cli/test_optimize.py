@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.optimizing import CHAIN, QUICK, ROOT, dvk
+from tests.cli.optimizing import CHAIN, QUICK, dvk
+from tests.python_path import python_path
 
 KEYS = {"status", "speedup", "speedup_lo", "speedup_hi", "baselines", "best", "run"}
 
@@ -110,7 +111,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     process = subprocess.Popen(
         command,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path()},
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -154,7 +155,7 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path):
     process = subprocess.Popen(
         command,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

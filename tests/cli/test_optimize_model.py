@@ -17,7 +17,8 @@ import pytest
 from dvk.records import Episode
 from tests.backbone.failing import failing
 from tests.cli.model_scripts import QUICK, write
-from tests.cli.optimizing import ROOT, dvk
+from tests.cli.optimizing import dvk
+from tests.python_path import python_path
 
 KERNEL = '''
 import ctypes, os, subprocess, tempfile
@@ -89,7 +90,7 @@ def start(*args: object, cwd: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path()},
         start_new_session=True,
     )
 

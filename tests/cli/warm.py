@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from dvk.sandbox import launcher
+from tests.python_path import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = (
@@ -47,7 +48,7 @@ def dvk(
         order = {
             "argv": command,
             "cwd": str(cwd),
-            "env": {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            "env": {**os.environ, "PYTHONPATH": python_path(), **(env or {})},
             "out": str(out),
             "err": str(err),
         }

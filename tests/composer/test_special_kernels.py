@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
+from tests.composer.children import answers
 from tests.composer.cuda_programs import Program, load
 from tests.composer.special_cases import few_for_kernels, for_gpu
 from tests.composer.special_inputs import Case, wrong
 from tests.composer.triton_cases import Function
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def triton(mode: str) -> dict[str, list[str]]:
     """Name → errors."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | (
-        {"TRITON_INTERPRET": "1"} if mode == "interpret" else {}
-    )
-    command = [sys.executable, "-W", "ignore", "-m", "tests.composer.special_child", mode]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {a["name"]: a["wrong"] for a in answers}
+    return {a["name"]: a["wrong"] for a in answers("tests.composer.special_child", mode)}
 
 
 def cuda(cases: Mapping[str, Case], device: str, most: int) -> dict[str, list[str]]:

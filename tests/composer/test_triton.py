@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,11 +18,10 @@ from dvk.composer.codegen import triton as renderer
 from dvk.composer.codegen.analysis.tiles import needs_int64
 from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.schedules.triton import TritonLooped, TritonSplit, TritonTile
+from tests.composer.children import answers
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand
 from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(("body", "fused"), [("tl.dot(a, a)", True), ("tl.exp(a)", False)])
@@ -101,21 +96,8 @@ def test_triton_is_called_as_the_installed_one_calls_itself() -> None:
 
 
 def child(mode: str) -> dict[str, list[str]]:
-    """Key → errors, from a separate process: importing Triton fixes whether it interprets."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    if mode in ("interpret", "own"):
-        env["TRITON_INTERPRET"] = "1"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.composer.triton_child", mode],
-        cwd=ROOT,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {a["key"]: a["wrong"] for a in answers}
+    """Key → errors."""
+    return {a["key"]: a["wrong"] for a in answers("tests.composer.triton_child", mode)}
 
 
 @pytest.fixture(scope="module")

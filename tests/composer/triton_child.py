@@ -1,6 +1,8 @@
 """Child process of test_triton.py: `interpret` and `gpu` run every case, `compile` compiles for sm_90, `own` runs a part of them.
 
-Prints one JSON object a line: the case's key and what was wrong (a list, empty when nothing).
+    python -m tests.composer.triton_child MODE [NUMBER TOTAL]
+
+Prints one JSON object a line: the case's key and what was wrong (a list, empty when nothing). Of TOTAL children each takes its share.
 TRITON_INTERPRET is read when Triton is imported, which is why this is a separate process.
 """
 
@@ -17,6 +19,7 @@ import torch
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.codegen.triton import writer
 from dvk.composer.ir.schedules.triton import TritonSchedule
+from tests.composer.children import share
 from tests.composer.triton_cases import (
     CASES,
     LONG,
@@ -30,10 +33,13 @@ from tests.composer.triton_cases import (
 from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
 
-DEVICE = "cuda" if sys.argv[1:] == ["gpu"] else "cpu"
+DEVICE = "cuda" if sys.argv[1:2] == ["gpu"] else "cpu"
+is_mine = share(sys.argv[1:])
 
 
 def report(key: str, check: Callable[[], list[str]]) -> None:
+    if not is_mine():
+        return
     try:
         wrong = check()
     except Exception as error:  # noqa: BLE001 - any failure of generated code belongs to its case

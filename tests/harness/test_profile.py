@@ -22,6 +22,7 @@ from dvk.harness.profiling.record import KernelTime, Profile, against
 from dvk.harness.profiling.trace import KernelExecution, busy_us, device_limits, launches
 from dvk.harness.timing.roofline import Ceilings
 from dvk.sandbox import Message, call
+from tests.python_path import python_path
 
 FILES = Path(__file__).parent / "files"
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -92,7 +93,7 @@ def test_own_code_is_what_libraries_did_not_do(
 
 def test_only_code_from_elsewhere_is_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a fresh process, because this one has loaded unknown libraries."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     mine = str(tmp_path / "mine.so")
     answer = call("tests.harness.profile_child:looks", {"path": mine}, Config().limits)
     assert answer == Message({"before": [], "coverage": 0.0, "after": [mine]})

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from dvk.learn.spread import spread
+from tests.python_path import python_path
 
 SLOW = """
 from dvk.learn.spread import spread
@@ -39,7 +40,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=top,
-        env={**os.environ, "PYTHONPATH": top},
+        env={**os.environ, "PYTHONPATH": python_path(top)},
     )
     assert parent.stdout is not None
     workers = {int(parent.stdout.readline()) for _ in range(100)}

@@ -19,6 +19,7 @@ from dvk.pipelines.workspace import asking
 from dvk.sandbox.proctree import descendants
 from tests.cli import warm
 from tests.pipelines import workspaces
+from tests.python_path import python_path
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -33,7 +34,7 @@ def drive(root: Path, story: Callable[[Client], Awaitable[Any]]) -> Any:
         StdioServerParameters,
     )  # as slow as torch to import, and every process collects this file
 
-    env = {**os.environ, "PYTHONPATH": str(warm.ROOT)}
+    env = {**os.environ, "PYTHONPATH": python_path()}
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "dvk", "mcp", "--root", str(root)], env=env, cwd="/"
     )

@@ -29,6 +29,7 @@ from dvk.pipelines.sft.collect import RenderBlock, render, varied
 from dvk.pipelines.sft.episodes import at_a_time
 from dvk.pipelines.sft.stages import BACKENDS, SftRequest, sft
 from dvk.taskgen import generate, make
+from tests.python_path import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = Config.model_validate(
@@ -251,7 +252,7 @@ def test_ctrl_c_waits_for_no_block_that_was_not_begun(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path()},
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

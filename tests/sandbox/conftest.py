@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sandbox.process_tree import ROOT
+from tests.python_path import python_path
 
 
 @pytest.fixture
 def children_find_the_tests(monkeypatch):
     """Children import `tests`, too."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())

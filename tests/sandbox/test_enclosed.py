@@ -12,7 +12,8 @@ import pytest
 
 from dvk.config import Limits
 from dvk.sandbox import Message, SandboxSession, enclosure
-from tests.sandbox.process_tree import ROOT, gone, parent_of
+from tests.python_path import python_path
+from tests.sandbox.process_tree import gone, parent_of
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
 PARENT = """
@@ -28,7 +29,7 @@ time.sleep(600)
 
 @pytest.fixture(autouse=True)
 def children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
 
 
 @pytest.mark.skipif(not enclosure.works(), reason="this kernel has no Landlock")

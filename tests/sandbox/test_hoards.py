@@ -12,6 +12,7 @@ import pytest
 
 from dvk.config import Limits
 from dvk.sandbox import Death, Message, SandboxSession
+from tests.python_path import python_path
 from tests.sandbox.process_tree import ROOT, gone
 
 LIMITS = Limits(wall_s=60, memory_bytes=1 << 30, num_processes=60, output_bytes=4096)
@@ -29,7 +30,7 @@ DISK = ("deleted_files", "deleted_files_closed", "hidden_folder", "deep_folder")
 
 @pytest.fixture(autouse=True)
 def children_find_the_tests(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
 
 
 def end_of(name: str) -> Death | Message:
@@ -99,7 +100,7 @@ def test_an_ordinary_users_hoards_end_too(tmp_path):
     ]
     env = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": python_path(),
         "TMPDIR": str(tmp_path),
         "PYTHONDONTWRITEBYTECODE": "1",
     }

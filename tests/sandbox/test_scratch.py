@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dvk.config import Limits
 from dvk.sandbox import Message, SandboxSession, scratch
-from tests.sandbox.process_tree import ROOT
+from tests.python_path import python_path
 
 
 def test_removes_what_can_be_made(tmp_path):
@@ -43,7 +43,7 @@ def test_a_link_is_no_folder(tmp_path):
 
 def test_depth_is_no_obstacle(monkeypatch):
     """Deeper than Python recurses, than a process has descriptors, than a path may be long."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
     with SandboxSession("tests.sandbox.targets:digs", Limits(), isolate="cpu") as session:
         assert session.receive(30) == Message({"depth": 3000})
         home = Path(session.home)

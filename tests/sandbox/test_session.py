@@ -14,6 +14,7 @@ import pytest
 from dvk.config import Limits
 from dvk.sandbox import Death, Message, SandboxSession, call, launcher, wire
 from dvk.sandbox.zygote import GRACE_S
+from tests.python_path import python_path
 from tests.sandbox.process_tree import ROOT, below, gone, parent_of
 
 LIMITS = Limits(wall_s=20, memory_bytes=1 << 29, num_processes=60, output_bytes=4096)
@@ -21,7 +22,7 @@ LIMITS = Limits(wall_s=20, memory_bytes=1 << 29, num_processes=60, output_bytes=
 
 @pytest.fixture(autouse=True)
 def children_find_the_tests(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path())
 
 
 def target(name: str) -> str:

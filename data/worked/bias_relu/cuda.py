@@ -3,7 +3,7 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 CUDA = r"""
-#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAStream.h>
 
 __global__ void bias_relu_kernel(const float* x, const float* bias, float* y, long n, long width) {
     long i = blockIdx.x * (long) blockDim.x + threadIdx.x;
@@ -13,7 +13,7 @@ __global__ void bias_relu_kernel(const float* x, const float* bias, float* y, lo
 torch::Tensor bias_relu(torch::Tensor x, torch::Tensor bias) {
     auto y = torch::empty_like(x);
     long n = x.numel();
-    bias_relu_kernel<<<(n + 255) / 256, 256, 0, at::cuda::getCurrentCUDAStream()>>>(
+    bias_relu_kernel<<<(n + 255) / 256, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(
         x.data_ptr<float>(), bias.data_ptr<float>(), y.data_ptr<float>(), n, bias.numel());
     return y;
 }

@@ -3,7 +3,7 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 CUDA = r"""
-#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAStream.h>
 
 // One block a row. Each thread sums its elements, warps reduce by shuffles, one value a warp goes through shared memory.
 __global__ void row_scale_kernel(const float* x, const float* weight, float* y, int width) {
@@ -24,7 +24,7 @@ __global__ void row_scale_kernel(const float* x, const float* weight, float* y, 
 torch::Tensor row_scale(torch::Tensor x, torch::Tensor weight) {
     auto y = torch::empty_like(x);
     int width = x.size(-1);
-    row_scale_kernel<<<x.numel() / width, 256, 0, at::cuda::getCurrentCUDAStream()>>>(
+    row_scale_kernel<<<x.numel() / width, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(
         x.data_ptr<float>(), weight.data_ptr<float>(), y.data_ptr<float>(), width);
     return y;
 }
