@@ -10,7 +10,8 @@ and the composer works meanwhile. A side that has nothing to propose, or waits, 
 other. The composer starts: it has something right within seconds.
 
 The two do not see each other's results, so each is deterministic given its own verdicts and answers, in any order
-of turns. Without a model this is the composer alone, without an operator graph the model alone.
+of turns. Where neither found anything faster, the last candidate is the model as it is (`as_it_is`).
+Without a model this is the composer alone, without an operator graph the model alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dvk.backbone import Backbone
 from dvk.backbone.pause_gate import OutOfTime, PauseGate
 from dvk.errors import ModelError
 from dvk.records import Candidate, Verdict
-from dvk.search import Proposals, SearchProblem, composer, refine
+from dvk.search import Proposals, SearchProblem, as_it_is, composer, refine
 
 LEAVE_S = 5.0
 """A paused model ends at its next step, and keeps its text so far."""
@@ -39,6 +40,15 @@ def search(problem: SearchProblem) -> Proposals:
     if backbone is None:
         yield from composer.search(problem)
         return
+    if problem.captured is None:
+        yield from _taking_turns(problem, backbone)
+        return
+    # The limit is of both sides together, so that neither can keep the last candidate for it.
+    unchanged = lambda: composer.Planner(problem).unchanged()  # noqa: E731 - the composer's side has made one by then
+    yield from as_it_is.last(_taking_turns(problem, backbone), unchanged, problem.limit)
+
+
+def _taking_turns(problem: SearchProblem, backbone: Backbone) -> Proposals:
     sides = [
         *([Side(composer.search(problem))] if problem.captured is not None else []),
         Side(refine.search(problem), backbone, problem.warn),

@@ -79,6 +79,10 @@ class Planner(PlanSpace):
         behind = self.advisers.behind(made.recipes, made.schedule)
         return made.model_copy(update={"skills": tuple(behind)})
 
+    def unchanged(self) -> Candidate:
+        """The model as it is."""
+        return self.candidate(Plan(()), AS_IT_IS)
+
     def first(self, kernel: Kernel) -> Schedule:
         """The schedule to begin with: the best known, or else the composer's default."""
         return self.options(kernel)[0]
@@ -122,8 +126,7 @@ class Planner(PlanSpace):
 def search(problem: SearchProblem) -> Proposals:
     """See the module."""
     planner = Planner(problem)
-    unchanged = lambda: planner.candidate(Plan(()), AS_IT_IS)  # noqa: E731
-    yield from as_it_is.last(_search(planner), unchanged, problem.limit)
+    yield from as_it_is.last(_search(planner), planner.unchanged, problem.limit)
 
 
 def _search(planner: Planner) -> Proposals:

@@ -1,6 +1,7 @@
 """Random plans: the control for strategies.
 
-Draws recipes and schedules uniformly, seeded by the configuration, without looking at verdicts.
+Draws recipes and schedules uniformly, seeded by the configuration, without looking at verdicts. As with every search of the composer,
+the last candidate is the model as it is where nothing was shown to be faster (`as_it_is`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import random
 
 from dvk.composer import Plan, codegen
 from dvk.composer.plan_space import MEASURED
-from dvk.search import Proposals, SearchProblem
+from dvk.search import Proposals, SearchProblem, as_it_is
 from dvk.search.composer import Planner
 
 BATCH = 8
@@ -20,6 +21,10 @@ MAX_PLANS = 512
 def search(problem: SearchProblem) -> Proposals:
     """Endless plans, as far as the budget reaches."""
     planner = Planner(problem)
+    yield from as_it_is.last(_drawn(problem, planner), planner.unchanged, problem.limit)
+
+
+def _drawn(problem: SearchProblem, planner: Planner) -> Proposals:
     rng = random.Random(problem.config.seed)
     writer = codegen(problem.backend)
     always = tuple(r for r in planner.order if r not in MEASURED)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dvk.composer.plan_space import AS_IT_IS
 from dvk.pipelines.eval.rows import winners
 from dvk.records import Candidate, Interval, Turn, Verdict
-from dvk.search import SearchProblem, composer
+from dvk.search import SearchProblem, auto, composer, random_plans
 from dvk.search.play import play
+from tests.agents.conftest import Said, configured, fenced
 from tests.search.composer_plays import problem, verdict
 
 
@@ -91,3 +93,40 @@ def test_what_is_not_shown_to_be_faster_does_not_win(tmp_path: Path) -> None:
     assert winners(turns) == [turns[1]]
     turns[0] = Turn(candidate=made, verdict=verdict(1.09))
     assert winners(turns) == [turns[0]]
+
+
+class Timed(Clock):
+    """Each verdict took a second, so that the sides take turns."""
+
+    def _judged(self, candidate: Candidate) -> Verdict:
+        return super()._judged(candidate).model_copy(update={"seconds": 1.0})
+
+
+class Slower(Said):
+    """Writes a new program each time, none of them faster."""
+
+    elsewhere = False
+
+    def __init__(self) -> None:
+        numbers = iter(range(1, 10**6))
+        super().__init__(lambda _: fenced(f"class ModelNew: m = {next(numbers)}\n"))
+
+
+@pytest.mark.parametrize("limit", [2, 3, 5])
+def test_composer_and_model_together_keep_the_last_for_it(conv: SearchProblem, limit: int) -> None:
+    """Each side alone is below the limit, so that neither can."""
+    config = configured(schemes=0, rollouts=2, turns=2)
+    model: Any = Slower()
+    given = replace(conv, limit=limit, backbone=model, config=config)
+    clock = Timed([0.45, 0.96, 0.8, 0.7, 0.9])
+    (episode,) = play([given], auto.search, clock, limit)
+    made = [turn.candidate for turn in episode.traces[0].turns if turn.candidate]
+    assert len(made) == limit and [c.title for c in made].index(AS_IT_IS) == limit - 1
+    assert limit < 3 or {c.proposer for c in made} > {"composer"}
+    (best,) = winners(episode.traces[0].turns)
+    assert best.candidate is not None and best.candidate.title == AS_IT_IS
+
+
+def test_random_plans_keep_the_last_for_it(conv: SearchProblem) -> None:
+    (episode,) = play([replace(conv, limit=3)], random_plans.search, Clock([0.45, 0.96, 0.8]), 3)
+    assert [t.candidate.title for t in episode.traces[0].turns if t.candidate][2] == AS_IT_IS
