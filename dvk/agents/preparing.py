@@ -30,6 +30,8 @@ VERSION = 7
 PER_CHILD = 24
 """Captures a child at most: its start, three seconds of imports, is shared, and the first of them is not delayed long."""
 CAPTURE_S = 120.0
+GPU_SHARE = 2
+"""Cores for each child on a GPU's machine: all cores would be busy with later tasks while the first ones wait to be judged."""
 
 
 def prepare(
@@ -50,12 +52,12 @@ def prepare(
         device: the device that the tasks run on.
         backend: the back end that candidates are written in.
         config: `limits`.
-        workers: children at a time; null takes the cores.
+        workers: children at a time; null takes the cores, and half of them on a GPU, where candidates are judged meanwhile.
         eval_mode: call .eval() on the modules.
         train: a call is forward and backward.
         kept: use and extend the cache of earlier calls, under `$DVK_HOME/cache/tasks`.
     """
-    workers = workers or machine.num_cores()
+    workers = workers or max(1, machine.num_cores() // (GPU_SHARE if device == "cuda" else 1))
     places = [cache_folder(path, device, eval_mode, train) if kept else None for path in paths]
     known = [
         restored(where, path, backend) if where is not None else None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
+import os
 import sqlite3
 import sys
-from typing import Annotated
+import threading
+from contextlib import suppress
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -28,6 +32,7 @@ from dvk.cli import (
     workspace,
 )
 from dvk.cli.help import HelpApp
+from dvk.cli.options import INTERRUPTED
 from dvk.errors import DvkError
 
 app = HelpApp(
@@ -95,6 +100,17 @@ def exhausted(error: OSError | sqlite3.Error) -> str | None:
     )
 
 
+def _leave() -> NoReturn:
+    """End after Ctrl-C without waiting for threads that still examine files or judge candidates: Python would wait for all they have left.
+    Their child processes end with this one."""
+    threading.excepthook = lambda _: None  # what they were talking to is gone
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    atexit._run_exitfuncs()
+    os._exit(INTERRUPTED)
+
+
 def main() -> None:
     """Run the command line: exit 0 success, 1 an honest negative, 2 the user can fix it."""
     try:
@@ -102,6 +118,10 @@ def main() -> None:
     except DvkError as error:
         print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
         sys.exit(2)
+    except SystemExit as left:
+        if left.code == INTERRUPTED:
+            _leave()
+        raise
     except BrokenPipeError:
         sys.exit(141)
     except (OSError, sqlite3.Error) as error:

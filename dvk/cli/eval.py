@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dvk.cli.options import AnyJudge, Backend, Conf, Engine, OnDevice, Settings, Train
+from dvk.cli.options import INTERRUPTED, AnyJudge, Backend, Conf, Engine, OnDevice, Settings, Train
 from dvk.errors import UsageError
 
 
@@ -102,6 +102,13 @@ def command(
             help="Instead of playing: what evaluation B has over A, paired by task; with --out as a page, too.",
         ),
     ] = None,
+    show: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Instead of playing: the tables of a run folder as it is, also of a run that was stopped or is not finished.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder (default: runs/eval-NAME-TIME).")
     ] = None,
@@ -115,11 +122,16 @@ def command(
     settings: Settings = None,
 ) -> None:
     """Play every task of a suite and print fast_p: the share of tasks with a correct candidate faster than p times eager."""
-    if (suite is None) == (compare is None):
+    if [suite, compare, show].count(None) != 2:
         raise UsageError(
-            "give a suite, or --compare A B",
+            "give a suite, --compare A B or --show RUN",
             "dvk eval data/tasks/examples, or dvk eval --compare runs/a runs/b",
         )
+    if show is not None:
+        from dvk.pipelines.eval.results import show as shown
+
+        _print(shown(show), as_json)
+        return
     if compare is not None:
         _compare(compare, out, as_json)
         return
@@ -127,7 +139,7 @@ def command(
     _check(device, baseline or [])
 
     from dvk import config as configuration
-    from dvk.pipelines.eval import EvalRequest, evaluate
+    from dvk.pipelines.eval import EvalRequest, EvalStopped, evaluate
 
     over: Any = tuple(b for b in baseline or () if b != "eager")
     request = EvalRequest(
@@ -153,12 +165,17 @@ def command(
         resume=resume,
         argv=tuple(sys.argv),
     )
-    summary = evaluate(
-        request,
-        configuration.load(
-            config, settings or [], {"remote.judge": judge, "remote.engine": engine}
-        ),
+    given = configuration.load(
+        config, settings or [], {"remote.judge": judge, "remote.engine": engine}
     )
+    try:
+        _print(evaluate(request, given), as_json)
+    except EvalStopped as stopped:
+        _print(stopped.summary, as_json)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _print(summary: dict[str, Any], as_json: bool) -> None:
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 
@@ -191,7 +208,17 @@ def lines(summary: dict[str, Any]) -> list[str]:
         "",
         *_shares(summary),
         *_notes(summary),
+        *_left(summary),
         f"run: {summary['run']}",
+    ]
+
+
+def _left(summary: dict[str, Any]) -> list[str]:
+    """What a run that was stopped has not done yet."""
+    if not (left := summary.get("num_left")):
+        return []
+    return [
+        f"not finished: {_many(left)} left; the same command with --resume --out {summary['run']} continues"
     ]
 
 

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 Conf = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
 AnyJudge = Annotated[
     str | None,

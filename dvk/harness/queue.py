@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from types import TracebackType
 from typing import Generic, TypeVar
 
 from dvk import backends, crashes, gpu_memory, machine
@@ -38,6 +39,8 @@ from dvk.records import Candidate, Task, Verdict
 K = TypeVar("K")
 JOIN_S = 5.0
 """Longest wait at close for workers that still judge; they then end with their candidates."""
+LEAVE_S = 1.0
+"""The same where an exception ends the work, as Ctrl-C does: what they judge is not wanted any more."""
 
 
 class MemoryWasShort(Exception):
@@ -91,8 +94,13 @@ class JudgeQueue(Generic[K]):
         self._entered = True
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(JOIN_S if kind is None else LEAVE_S)
 
     def close(self, wait_s: float | None = None) -> None:
         """Accept no more work; unstarted jobs are dropped, processes end with their workers.
@@ -105,14 +113,16 @@ class JudgeQueue(Generic[K]):
             self._forget(lambda job: True)
             idle, threads = self._sessions.take_idle(), list(self._threads)
             self._changed.notify_all()
-        ending = [threading.Thread(target=self._sessions.end, args=(one,)) for one in idle]
+        ending = [
+            threading.Thread(target=self._sessions.end, args=(one,), daemon=True) for one in idle
+        ]
         for thread in ending:
             thread.start()
         limit = time.monotonic() + (JOIN_S if wait_s is None else wait_s)
         for thread in threads:  # a cluster has many
             thread.join(max(0.0, limit - time.monotonic()))
         for thread in ending:
-            thread.join()
+            thread.join(max(0.0, limit - time.monotonic()) if wait_s == LEAVE_S else None)
 
     # ------------------------------------------------------------ submitters
 
@@ -149,7 +159,11 @@ class JudgeQueue(Generic[K]):
         return ready
 
     def map(
-        self, jobs: Iterable[tuple[Task, Candidate]], spec: JudgeSpec | None = None
+        self,
+        jobs: Iterable[tuple[Task, Candidate]],
+        spec: JudgeSpec | None = None,
+        *,
+        priority: int = 0,
     ) -> Iterator[tuple[int, Verdict]]:
         """Yield (position of the job, verdict) as each ends, one per job. Several threads may call it at once.
 
@@ -158,6 +172,7 @@ class JudgeQueue(Generic[K]):
         Args:
             jobs: candidates with their tasks.
             spec: settings for every candidate; by default the queue's.
+            priority: smaller ones go first; submitted candidates have 0.
 
         Raises:
             MachineError: no sandbox can be started. Jobs in work are dropped.
@@ -168,7 +183,9 @@ class JudgeQueue(Generic[K]):
             inner = JudgeQueue[int](min(self.workers, len(asked)), *given, memory=self._memory)
             inner._entered = True
             try:
-                yield from inner.map(((one.task, one.candidate) for one in asked), spec)
+                yield from inner.map(
+                    ((one.task, one.candidate) for one in asked), spec, priority=priority
+                )
             finally:
                 inner.close(wait_s=0.0)
             return
@@ -177,7 +194,7 @@ class JudgeQueue(Generic[K]):
         added = set[JudgeJob]()
         try:
             for position, one in enumerate(asked):
-                job = JudgeJob(partial(_put, answers, position), one, once=once)
+                job = JudgeJob(partial(_put, answers, position), one, priority=priority, once=once)
                 added.add(job)
                 self.add(job)
             for _ in asked:

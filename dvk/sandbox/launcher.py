@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from dvk.errors import MachineError
 from dvk.sandbox import enclosure, variables, wire
 
 MAX_ZYGOTES = 6
+END_S = 3.0
+"""Longest wait for all zygotes when this process ends; those with sessions at work end when it has ended."""
 START_S = 180.0
 """A cold import of torch from a network disk takes a minute."""
 
@@ -122,9 +125,13 @@ class ZygoteLauncher:
         self._ours.settimeout(None)
         self._ready = True
 
-    def stop(self, wait_s: float) -> None:
+    def hang_up(self) -> None:
         """Close the socket, which ends the zygote once its sessions have ended."""
         self._ours.close()
+
+    def stop(self, wait_s: float) -> None:
+        """Hang up, and wait for its end."""
+        self.hang_up()
         try:
             if self._process is not None:
                 self._process.wait(wait_s)
@@ -225,4 +232,7 @@ def _stop_all() -> None:
         mine = [launcher for (owner, _, _), launcher in _launchers.items() if owner == os.getpid()]
         _launchers.clear()
     for launcher in mine:
-        launcher.stop(wait_s=3.0)
+        launcher.hang_up()
+    limit = time.monotonic() + END_S
+    for launcher in mine:
+        launcher.stop(max(0.0, limit - time.monotonic()))

@@ -130,6 +130,33 @@ def test_a_worker_keeps_its_task_and_urgent_jobs_go_first(opened: list[Judged]) 
     assert one.asked == ["c1", "a1", "a2", "b1", "b2"] and one.closed
 
 
+def test_a_list_may_go_before_what_was_submitted(opened: list[Judged]) -> None:
+    """As second times of winners do: batches of other tasks would leave them all to the end."""
+    begun, go = threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        assert go.wait(10)
+
+    with JudgeQueue[str](1, QUICK) as docket:
+        docket.add(JudgeJob(lambda _: None, prepare=first))
+        assert begun.wait(10)
+        for text in "123":
+            one = judgement("a", text)
+            docket.submit(text, one.task, one.candidate)
+        one = judgement("b", "1")
+        listed = docket.map([(one.task, one.candidate)], priority=-1)
+        waiting = threading.Thread(target=lambda: list(listed))
+        waiting.start()
+        while docket.num_waiting < 4:
+            time.sleep(0.01)
+        go.set()
+        waiting.join(10)
+        while docket.num_pending:
+            docket.results(wait=True)
+    assert opened[0].asked == ["b1", "a1", "a2", "a3"]
+
+
 def test_while_other_tasks_are_to_come_a_task_has_one_session(
     monkeypatch: pytest.MonkeyPatch, opened: list[Judged]
 ) -> None:

@@ -28,7 +28,7 @@ class Pool:
     def __init__(self, asked: Asked, speeds: dict[str, float | None], wrong: set[str]):
         self.asked, self.speeds, self.wrong = asked, speeds, wrong
 
-    def map(self, jobs: Any, spec: JudgeSpec) -> list[tuple[int, Verdict]]:
+    def map(self, jobs: Any, spec: JudgeSpec, priority: int) -> list[tuple[int, Verdict]]:
         if jobs:
             sources = [candidate.source for _, candidate in jobs]
             self.asked.append((spec.tier, spec.contract, spec.baselines, sources))
@@ -172,3 +172,16 @@ def test_what_was_timed_again_is_still_claimed_when_a_run_goes_on_with_claims(
         return [row["verdict"].tier for row in found]
 
     assert [tiers(False), tiers(True), tiers(True), tiers(False)] == [[], ["claim"], [], []]
+
+
+def test_the_model_as_it_is_is_timed_again_only_for_a_baseline_or_a_claim(
+    tmp_path: Path, judged: Judged
+) -> None:
+    """It was not chosen for its speed: its first time is its second."""
+    one = as_it_is(episode("a", [0.45, 0.96, 1.0]), 2)
+    (row,) = again(tmp_path, [one], judged, baselines=())
+    turn = one.traces[0].turns[2]
+    assert judged[0] == [] and turn.candidate is not None
+    assert (row["candidate"], row["verdict"]) == (turn.candidate.id, turn.verdict)
+    again(tmp_path, [one], judged, baselines=(), claim=True)
+    assert [tier for tier, *_ in judged[0]] == ["claim"]

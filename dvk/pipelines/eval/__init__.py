@@ -1,8 +1,10 @@
 """`dvk eval`: play every task of a suite with one policy, and report how often it is right and fast.
 
-    read the suite → play each task (a strategy, the agents on a model, a record) → time the winners again → rows → tables
+    read the suite → play each task (a strategy, the agents on a model, a record) → rows → tables
+                       └▶ time its winner again while others are searched (claims: after all)
 
     request.py    the request, the run's files         rows.py           one row a sample: its results
+    results.py    rows and tables of a folder, of a stopped run, too
     suites.py     folders, checkouts, tables           tables.py         fast_p and all other figures, from rows
     layouts.py    other benchmarks' files              spending.py       tokens and seconds
     playing.py    policies                             hygiene.py        tasks whose speedup means nothing
@@ -10,7 +12,7 @@
     progress.py   lines on stderr                      comparing.py      two evaluations, paired by task
     kernelbench_ids.py   KernelBench's numbers          page.py    report.html; compare_page.py, of a comparison
     lines.py      PyTorch's own lines, once a task     definitions.py    FlashInfer-Bench's folders, solutions and traces
-    launches.py   gains weighted by launches
+    launches.py   gains weighted by launches      alongside.py       second times while others are searched
 
 Every episode is on disk as it ends, so a killed run resumes with the remaining tasks.
 """
@@ -31,9 +33,9 @@ from dvk.interop.flashinfer.dataset import is_dataset
 from dvk.interop.kernelbench import results as kernelbench_results
 from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
-from dvk.pipelines.eval import definitions, hygiene, page, playing, recorded, retime, suites, tables
+from dvk.pipelines.eval import definitions, hygiene, page, playing, recorded, retime, suites
+from dvk.pipelines.eval.alongside import Alongside
 from dvk.pipelines.eval.kernelbench_ids import results
-from dvk.pipelines.eval.launches import weighted
 from dvk.pipelines.eval.lines import judge_lines
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import (
@@ -47,13 +49,22 @@ from dvk.pipelines.eval.request import (
     EvalRequest,
     Unplayed,
 )
-from dvk.pipelines.eval.rows import EvalRow, reason, rows_for, tries, winner
+from dvk.pipelines.eval.results import (
+    EvalStopped,
+    episodes_of,
+    known_again,
+    rows_on_disk,
+    stopped,
+    summarised,
+    unplayed_of,
+)
+from dvk.pipelines.eval.rows import reason, tries, winner
 from dvk.pipelines.eval.spending import Meter
 from dvk.pipelines.report.units import many
-from dvk.records import Device, Episode, Verdict
+from dvk.records import BackendName, Device, Episode, Verdict
 from dvk.runs import RunFolder
 
-__all__ = ["EvalRequest", "evaluate"]
+__all__ = ["EvalRequest", "EvalStopped", "evaluate"]
 
 
 def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
@@ -61,6 +72,7 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
 
     Raises:
         DvkError: the user can fix it.
+        EvalStopped: the user stopped it, and there are results.
     """
     check(request)
     if request.claim and config.remote.judge is not None:
@@ -85,50 +97,72 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
             suites.with_sources_on_disk(problems, run),
             writers.with_rollout_place(request.model, config),
         )
-        with (
-            Progress(len(problems), file=StringIO() if request.quiet else None) as progress,
-            Meter(run) as meter,
-            playing.open_judges(request, config, device, progress) as judging,
-        ):
-            progress.say(
-                f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
-                f"{judging.workers} candidates at a time: {run.path}"
-            )
-            table = playing.EvalTable(
-                request, config, device, backend, roofline.load(device), progress, judging
-            )
-            episodes, unplayed = _played(run, problems, table, meter)
-            again = _timed_again(run, episodes, table)
-            results = _with_solutions(run, defined, episodes, again, table)
-            if (line := tracebacks.stderr_line(run)) is not None:
-                progress.say(line)
-        rows = rows_for(
-            episodes,
-            unplayed,
-            again,
-            {p.name: p.groups for p in problems},
-            {row["name"]: row for row in run.read(FACTS)},
-            run.read(LINES),
-            request.baselines,
-        )
+        place = device, backend
+        try:
+            results = _measured(run, problems, defined, request, config, place)
+        except KeyboardInterrupt:
+            if (found := stopped(request, run, problems, *place)) is None:
+                raise
+            run.finish("interrupted")
+            raise EvalStopped(found) from None
+        rows = rows_on_disk(run, problems, request)
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
-        summary = summarised(request, run, rows, meter, device, backend) | results
-        summary |= weighted(rows, problems)
+        summary = summarised(request, run, rows, problems, *place) | results
         run.append(SUMMARY, summary)
         page.write(run, rows, summary)
         run.finish("done")
         return {**summary, **exported(run, problems, request)}
 
 
+def _measured(
+    run: RunFolder,
+    problems: Sequence[suites.SuiteTask],
+    defined: definitions.DefinitionSuite | None,
+    request: EvalRequest,
+    config: Config,
+    place: tuple[Device, BackendName],
+) -> dict[str, Any]:
+    """Play all tasks and time what is to be timed; everything is in the run's folder as it is known. Returns where solutions are."""
+    device, backend = place
+    with (
+        Progress(len(problems), file=StringIO() if request.quiet else None) as progress,
+        Meter(run) as meter,
+        playing.open_judges(request, config, device, progress) as judging,
+    ):
+        progress.say(
+            f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
+            f"{judging.workers} candidates at a time: {run.path}"
+        )
+        table = playing.EvalTable(
+            request, config, device, backend, roofline.load(device), progress, judging
+        )
+        again = known_again(run)
+        with _second_times(run, again, table) as second:
+            episodes = _played(run, problems, table, meter, second)
+            if left := second.num_left and retime.num_wanted(episodes, again, request):
+                progress.stage(f"timing {left} winners again")
+            second.finish()
+        for row in judge_lines(episodes, run.read(LINES), again, request, progress, judging):
+            run.append(LINES, row)
+        results = _with_solutions(run, defined, episodes, again, table)
+        if (line := tracebacks.stderr_line(run)) is not None:
+            progress.say(line)
+        return results
+
+
 def _played(
-    run: RunFolder, problems: Sequence[suites.SuiteTask], table: playing.EvalTable, meter: Meter
-) -> tuple[list[Episode], list[Unplayed]]:
-    """Every task's episode, those of an earlier process included, and the tasks that could not be loaded."""
+    run: RunFolder,
+    problems: Sequence[suites.SuiteTask],
+    table: playing.EvalTable,
+    meter: Meter,
+    second: Alongside,
+) -> list[Episode]:
+    """Every task's episode, those of an earlier process included; the tasks that cannot be loaded are noted in the folder."""
     request, progress = table.request, table.progress
-    episodes = [Episode.model_validate(e) for e in run.read(EPISODES)]
-    unplayed = [Unplayed.model_validate(u) for u in run.read(UNPLAYED)]
-    done = {e.task.name for e in episodes} | {u.name for u in unplayed}
+    episodes = episodes_of(run)
+    done = {e.task.name for e in episodes} | {u.name for u in unplayed_of(run)}
     progress.resumed(len(done))
+    second.add(*episodes)
     if request.hygiene:
         hygiene.probe(problems, run, table.device, table.config, progress, request.eval_mode)
     left = [p for p in problems if p.name not in done]
@@ -142,17 +176,17 @@ def _played(
     for result in playing.play_all(left, table, on_facts=found, on_usage=meter.of):
         if isinstance(result, Unplayed):
             run.append(UNPLAYED, result)
-            unplayed.append(result)
             tracebacks.keep(run, result.name, [result.traceback])
             told = summary_lines(result)
         else:
             run.append(EPISODES, result)
             episodes.append(result)
+            second.add(result)
             tracebacks.keep(run, result.task.name, tracebacks.of_episode(result))
             told = summary_lines(result, cannot.get(result.task.name, ""))
         meter.note()
         progress.ended(told)
-    return episodes, unplayed
+    return episodes
 
 
 def _with_solutions(
@@ -173,54 +207,24 @@ def _with_solutions(
     return definitions.write(run, defined, episodes, again, chosen, table.progress, table.judging)
 
 
-def _timed_again(
-    run: RunFolder, episodes: Sequence[Episode], table: playing.EvalTable
-) -> dict[tuple[str, int], Verdict]:
-    """The second verdicts of winners; PyTorch's own lines are judged after them, and go to the run's folder."""
-    asked = table.request, table.progress, table.judging
-    again = {
-        (row["task"], row["sample"]): Verdict.model_validate(row["verdict"])
-        for row in run.read(AGAIN)
-    }
-    for row in retime.time_again(episodes, again, *asked):
+def _second_times(
+    run: RunFolder, again: dict[tuple[str, int], Verdict], table: playing.EvalTable
+) -> Alongside:
+    """What times winners again, and keeps each second verdict in `again` and in the run's folder as it comes."""
+
+    def write(row: dict[str, Any]) -> None:
         run.append(AGAIN, row)
         again[row["task"], row["sample"]] = row["verdict"]
         tracebacks.keep(run, row["task"], [row["verdict"].traceback])
-    for row in judge_lines(episodes, run.read(LINES), again, *asked):
-        run.append(LINES, row)
-    return again
+        table.progress.timed_again()
 
-
-def summarised(
-    request: EvalRequest,
-    run: RunFolder,
-    rows: Sequence[EvalRow],
-    meter: Meter,
-    device: Device,
-    backend: str,
-) -> dict[str, Any]:
-    """The tables of a run that has ended, what was asked, and what it cost."""
-    return {
-        **tables.summarise(
-            rows, baselines=request.baselines, flagged=hygiene.hygiene_flags(rows, run)
-        ),
-        "policy": request.policy,
-        "suite": str(request.suite),
-        "samples": request.samples,
-        "turns": request.turns,
-        "iterations": request.iterations,
-        "device": device,
-        "backend": backend,
-        "cost": meter.total(rows),
-        "run": str(run.path),
-        "tracebacks": tracebacks.count(run),
-        "eval_mode": request.eval_mode,
-        "train": request.train,
-        "num_in_train_mode": sum(
-            bool(row.get("depends"))
-            for row in {row["name"]: row for row in run.read(FACTS)}.values()
-        ),
-    }
+    known = dict(again)
+    return Alongside(
+        lambda some: retime.time_again(some, known, table.request, table.progress, table.judging),
+        write,
+        table.judging.workers,
+        at_once=not table.request.claim,
+    )
 
 
 def check(request: EvalRequest) -> None:
@@ -269,17 +273,13 @@ def exported(
     """Write a finished evaluation in other layouts, if requested; returns the files, by layout."""
     if request.kernelbench is None:
         return {}
-    episodes = [Episode.model_validate(row) for row in run.read(EPISODES)]
-    again = {
-        (row["task"], row["sample"]): Verdict.model_validate(row["verdict"])
-        for row in run.read(AGAIN)
-    }
+    episodes, again = episodes_of(run), known_again(run)
     chosen = {
         (row["task"], row["sample"]): row["candidate"]
         for row in run.read(AGAIN)
         if "candidate" in row
     }
-    failed = {row["name"]: row["error"] for row in run.read(UNPLAYED)}
+    failed = {one.name: one.error for one in unplayed_of(run)}
     written = kernelbench_results.write(
         request.kernelbench, results(problems, episodes, failed, again, chosen)
     )

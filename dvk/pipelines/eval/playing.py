@@ -142,6 +142,7 @@ def _played(
     progress.stage(f"loading {request.model}")
     with writers.opened(request.model, config, table.device) as backbone:
         on_usage(backbone.usage)
+        judging.spec = with_profiles(judging.spec, backbone.dialect)
         progress.stage(f"playing {request.policy}")
         if request.strategy is not None:
             yield from play_strategy(good, request, config, judging, backbone)
@@ -150,6 +151,12 @@ def _played(
         library = None if without else Library.open(request.library)
         given = writers.widened(eval_config(request, config), backbone)
         yield from run_episodes(good, backbone, library, given, judging=judging)
+
+
+def with_profiles(spec: JudgeSpec, dialect: str) -> JudgeSpec:
+    """The settings with a profile of each right candidate that the model wrote, if it reads profiles: they are part of its feedback."""
+    reads = isinstance(dialects.get(dialect), dialects.ProseDialect)
+    return spec.model_copy(update={"profile": "written"}) if reads else spec
 
 
 def facts(subject: TaskContext, ceilings: Ceilings | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class Progress:
     def __init__(self, total: int, *, heartbeat_s: float = HEARTBEAT_S, file: TextIO | None = None):
         self.total, self._heartbeat_s, self._file = total, heartbeat_s, file or sys.stderr
         self._stage, self._ended, self._before, self._prepared, self._judged = "", 0, 0, 0, 0
+        self._again = 0
         self._began = self._said = time.monotonic()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -63,6 +64,10 @@ class Progress:
         """Count verdicts."""
         self._judged += count
 
+    def timed_again(self) -> None:
+        """Count a winner that was timed again."""
+        self._again += 1
+
     def ended(self, said: str) -> None:
         """Count a finished task, with its line."""
         self._ended += 1
@@ -87,6 +92,8 @@ class Progress:
             f"{self._prepared} prepared",
             f"{many(self._judged, 'candidate')} judged",
         ]
+        if self._again:
+            told.append(f"{many(self._again, 'winner')} timed again")
         new = self._ended - self._before
         if new >= 3 and self._ended < self.total:
             told.append(f"about {show_s(seconds / new * (self.total - self._ended))} left")

@@ -9,7 +9,7 @@ wrong. Rows record the kind of each figure, tables count the kinds, and comparis
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dvk import harness
@@ -19,6 +19,8 @@ from dvk.pipelines.eval.request import EvalRequest
 from dvk.pipelines.eval.rows import is_unchanged, tries, winners
 from dvk.records import Candidate, Episode, Status, Task, Tier, Turn, Verdict
 
+FIRST = -1
+"""Before the candidates of other tasks: those come in batches, and would leave all second times to the end."""
 Key = tuple[str, int]
 """A task and a sample of it."""
 Race = tuple[Turn, Turn]
@@ -27,7 +29,7 @@ Race = tuple[Turn, Turn]
 
 def time_again(
     episodes: Sequence[Episode],
-    known: dict[Key, Verdict],
+    known: Mapping[Key, Verdict],
     request: EvalRequest,
     progress: Progress,
     pool: harness.JudgeQueue[Any],
@@ -39,17 +41,18 @@ def time_again(
         known: verdicts of an earlier run; for a claim only earlier claims count.
         pool: the judges.
     """
-    done = {key for key, verdict in known.items() if verdict.tier == "claim" or not request.claim}
     tasks = {episode.task.name: episode.task for episode in episodes}
     best_turns = {
-        key: best
-        for episode in episodes
-        for key, best in _won(episode, request.claim or bool(request.baselines)).items()
-        if key not in done
+        key: best for episode in episodes for key, best in _wanted(episode, known, request).items()
     }
+    if not (request.claim or request.baselines):
+        for key in [k for k, best in best_turns.items() if is_unchanged(best[0])]:
+            # It is not chosen for its speed, so that its first time is as good as a second.
+            turn = best_turns.pop(key)[0]
+            assert turn.verdict is not None, "it was timed"
+            yield _row(key, turn, turn.verdict)
     if not best_turns:
         return
-    progress.stage(f"timing {len(best_turns)} winners again")
     single = {key: best[0] for key, best in best_turns.items() if len(best) == 1}
     races = {key: _race(best) for key, best in best_turns.items() if len(best) > 1}
     if not request.claim:
@@ -70,6 +73,25 @@ def time_again(
         first = _speed(whole.verdict) if request.claim else _gain(whole)
         single[key], others[key] = (whole, ours) if first > bar else (ours, whole)
     yield from _judged_again(pool, single, others, bars, tasks, request, progress)
+
+
+def num_wanted(
+    episodes: Sequence[Episode], known: Mapping[Key, Verdict], request: EvalRequest
+) -> int:
+    """How many winners are still to be timed again."""
+    return sum(len(_wanted(episode, known, request)) for episode in episodes)
+
+
+def _wanted(
+    episode: Episode, known: Mapping[Key, Verdict], request: EvalRequest
+) -> dict[Key, list[Turn]]:
+    """An episode's winners that are to be timed again: for a claim only an earlier claim makes that needless."""
+    won = _won(episode, request.claim or bool(request.baselines))
+    return {
+        key: best
+        for key, best in won.items()
+        if key not in known or request.claim and known[key].tier != "claim"
+    }
 
 
 def _judged_again(
@@ -94,7 +116,7 @@ def _judged_again(
         spec = harness.JudgeSpec(
             tier=tier, baselines=request.baselines, contract=default_contract(jobs[0][0].device)
         )
-        for position, verdict in pool.map(jobs, spec):
+        for position, verdict in pool.map(jobs, spec, priority=FIRST):
             progress.judged(1)
             key = places[position]
             wrong = verdict.status is not Status.OK
@@ -140,7 +162,7 @@ def _from_end_to_end(
     """Each winner by the device's time, timed from end to end."""
     places = list(turns)
     jobs = [_job(tasks[key[0]], turns[key]) for key in places]
-    for position, verdict in pool.map(jobs, harness.JudgeSpec(contract="module")):
+    for position, verdict in pool.map(jobs, harness.JudgeSpec(contract="module"), priority=FIRST):
         progress.judged(1)
         yield places[position], verdict
 

@@ -1,0 +1,196 @@
+"""Winners are timed again beside the searches of other tasks; an evaluation that was stopped shows what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dvk.cli.eval import lines
+from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.pipelines.eval.alongside import Alongside
+from dvk.pipelines.eval.request import AGAIN, EPISODES, EvalRequest
+from dvk.pipelines.eval.results import show
+from dvk.records import Episode
+from dvk.runs import RunFolder
+from tests.pipelines.evaluations import episode, verdict
+from tests.python_path import python_path
+
+Row = dict[str, Any]
+
+
+def rows(episodes: Sequence[Episode]) -> Iterator[Row]:
+    yield from ({"task": one.task.name} for one in episodes)
+
+
+def test_each_row_is_written_while_others_are_still_measured() -> None:
+    written: list[Row] = []
+    go, first = threading.Event(), threading.Event()
+
+    def timed(episodes: Sequence[Episode]) -> Iterator[Row]:
+        if episodes[0].task.name == "slow":
+            go.wait(10)
+        yield from rows(episodes)
+
+    def write(row: Row) -> None:
+        written.append(row)
+        first.set()
+
+    with Alongside(timed, write, 2) as second:
+        second.add(episode("slow", [1.0]), episode("quick", [1.0]))
+        assert first.wait(10) and written == [{"task": "quick"}] and second.num_left
+        go.set()
+        second.finish()
+        assert [row["task"] for row in written] == ["quick", "slow"] and not second.num_left
+
+
+def test_claims_wait_for_the_end_and_come_in_one_list() -> None:
+    asked: list[list[str]] = []
+
+    def timed(episodes: Sequence[Episode]) -> Iterator[Row]:
+        asked.append([one.task.name for one in episodes])
+        return rows(episodes)
+
+    with Alongside(timed, lambda row: None, 4, at_once=False) as second:
+        second.add(episode("a", [1.0]))
+        second.add(episode("b", [1.0]))
+        assert asked == [] and second.num_left == 2
+        second.finish()
+    assert asked == [["a", "b"]]
+
+
+def test_an_error_ends_it_and_nothing_is_written_after_it_was_left() -> None:
+    def broken(episodes: Sequence[Episode]) -> Iterator[Row]:
+        raise RuntimeError("the disk")
+        yield {}
+
+    with (
+        pytest.raises(RuntimeError, match="the disk"),
+        Alongside(broken, lambda row: None, 1) as second,
+    ):
+        second.add(episode("a", [1.0]), episode("b", [1.0]))
+        second.finish()
+    go, ended, written = threading.Event(), threading.Event(), list[Row]()
+
+    def late(episodes: Sequence[Episode]) -> Iterator[Row]:
+        go.wait(10)
+        try:
+            yield from rows(episodes)
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt), Alongside(late, written.append, 1) as second:
+        second.add(episode("a", [1.0]))
+        raise KeyboardInterrupt
+    go.set()
+    assert ended.wait(10) and not written
+
+
+def test_a_folder_that_is_not_finished_is_shown_as_it_is(tmp_path: Path) -> None:
+    """A task counts once its winner was timed again; before any was, first times count."""
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    for name in "abc":
+        (suite / f"{name}.py").write_text("class Model: ...")
+    request = EvalRequest(suite=suite, baselines=("compile",), turns=2)
+    with RunFolder.open(
+        tmp_path / "run", command="eval", name="x", argv=(), config=Config(), resume=False
+    ) as run:
+        run.answered(request, Config())
+        run.append(EPISODES, episode("a", [3.0, 2.0]))
+        run.append(EPISODES, episode("b", [0.5, 4.0]))
+        early = show(run.path)
+        assert early["num_tasks"] == 2 and early["num_left"] == 1 and "portfolio" not in early
+        run.append(AGAIN, {"task": "a", "sample": 0, "candidate": "?", "verdict": verdict(2.5)})
+        found = show(run.path)
+    assert found["num_tasks"] == 1 and found["num_left"] == 2 and found["geomean_kept"] == 2.5
+    assert found["portfolio"]["num_tasks"] == 1
+    assert any("2 tasks left" in line and "--resume" in line for line in lines(found))
+    with pytest.raises(UsageError, match="no results"):
+        show(tmp_path)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_within_seconds_and_prints_what_is_measured(tmp_path: Path) -> None:
+    """Resumed, the rest is played; a task that was done keeps its episode."""
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    for number in range(4):
+        (suite / f"t{number}.py").write_text(SMALL.replace("SIZE", str(200 + number)))
+    command = [sys.executable, "-m", "dvk", "eval", str(suite), "--device", "cpu", "--backend"]
+    command += ["cpp", "--turns", "2", "--workers", "1", "--out", str(tmp_path / "run")]
+    env = {**os.environ, "PYTHONPATH": python_path(), "DVK_HOME": str(tmp_path / "home")}
+    process = subprocess.Popen(
+        [*command, "--json"],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    kept = tmp_path / "run" / "again.jsonl"
+    while not (kept.exists() and kept.read_text()):
+        assert process.poll() is None
+        time.sleep(0.1)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert time.monotonic() - began < 15  # on busy cores: on quiet ones, two
+    found = json.loads(out)
+    assert process.returncode == 130 and found["num_tasks"] >= 1 and found["num_left"] >= 1
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    before = kept.read_text()
+    whole = subprocess.run(
+        [*command, "--json", "--resume"], env=env, capture_output=True, text=True, check=True
+    )
+    assert json.loads(whole.stdout)["num_tasks"] == 4 and kept.read_text().startswith(before)
+
+
+@pytest.mark.slow
+def test_ctrl_c_does_not_wait_for_files_that_are_still_to_be_examined(tmp_path: Path) -> None:
+    """They would take a minute; a run without results leaves no table."""
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    for number in range(30):
+        late = "import time\ntime.sleep(3)\n"
+        (suite / f"t{number}.py").write_text(late + SMALL.replace("SIZE", str(200 + number)))
+    command = [sys.executable, "-m", "dvk", "eval", str(suite), "--device", "cpu", "--backend"]
+    process = subprocess.Popen(
+        [*command, "cpp", "--out", str(tmp_path / "run")],
+        env={**os.environ, "PYTHONPATH": python_path(), "DVK_HOME": str(tmp_path / "home")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "playing composer" in line:
+            break
+    time.sleep(4)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert time.monotonic() - began < 15 and process.returncode == 130
+    assert not out and "Traceback" not in error
+
+
+SMALL = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x * 2 + 1).tanh()
+def get_inputs():
+    return [torch.randn(64, SIZE)]
+def get_init_inputs():
+    return []
+"""
