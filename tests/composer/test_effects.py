@@ -77,6 +77,9 @@ WRITES: list[tuple[str, tuple[Any, ...], dict[str, Any], list[str], list[str]]] 
     ("aten.native_batch_norm.default", (A, None, None, B, C, True, 0.1, 1e-5), {}, ["b", "c"], []),
     ("aten.set_.source_Tensor", (A, B), {}, ["a"], ["a", "b"]),
     ("aten.abs.no_such_out", (A,), {"out": B}, ["a", "b"], ["a", "b"]),
+    ("aten.einsum.default", ("ij->ji", [A]), {}, [], ["a"]),
+    ("aten.einsum.default", ("ij,jk->ik", [A, B]), {}, [], []),
+    ("aten.einsum.default", ("ij,ij->ij", [A, A]), {}, [], []),
     ("getitem", (A, 0), {}, [], ["a"]),
     ("input", (), {}, [], []),
 ]

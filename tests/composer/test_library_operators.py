@@ -319,6 +319,14 @@ def test_results_of_one_library_call_are_results_of_the_operator() -> None:
 
 
 @torch.no_grad()
+def test_an_einsum_of_several_operands_is_a_result_of_the_operator() -> None:
+    source = module_text("return torch.einsum('ij,kj->ik', torch.relu(x) * 2, x)")
+    made = Seen(source, torch.randn(4, 8))
+    assert made.ran(compiled(made.new), torch.randn(4, 8)) == 1
+    torch.library.opcheck(made.operator, made.calls[-1])
+
+
+@torch.no_grad()
 def test_a_program_that_writes_leaves_the_originals_operators_in_the_trace() -> None:
     source = module_text(
         "self.seen.add_(1)\nreturn torch.tanh(x) * self.seen",

@@ -246,6 +246,8 @@ def packet_of(op: str) -> str:
 def is_view(node: Node) -> bool:
     """The result may share memory with an operand that the operator does not write."""
     name, declared = packet_of(node.op), schema(node.op)
+    if _is_product(node):
+        return False
     if name in UNDECLARED or name in METADATA or node.op == "getitem":
         return True
     return declared is not None and any(
@@ -258,6 +260,8 @@ def shared(node: Node) -> list[str]:
     declared = schema(node.op)
     if node.op == "left":  # it may return its argument
         return refs(list(node.args))
+    if _is_product(node):
+        return []
     if node.op in ("param", "buffer", "const") or packet_of(node.op) in UNDECLARED | OURS:
         return refs([list(node.args), node.kwargs])
     if declared is None:
@@ -268,6 +272,11 @@ def shared(node: Node) -> list[str]:
     if packet_of(node.op) in REBINDING:
         result = [value for argument, value in declared.operands(node) if argument.kind == "Tensor"]
     return refs(result)
+
+
+def _is_product(node: Node) -> bool:
+    """An einsum of several operands: it computes products, while that of one may be a view."""
+    return packet_of(node.op) == "einsum" and len(refs([list(node.args), node.kwargs])) > 1
 
 
 def written(node: Node) -> list[str]:
