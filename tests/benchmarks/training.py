@@ -1,4 +1,4 @@
-"""Time and errors of training drop-ins under their default plan, without a search, beside eager and torch.compile.
+"""Time and errors of training drop-ins under the plan that a search measures first, beside eager and torch.compile.
 
     python -m tests.benchmarks.training data/tasks/train --device cuda --backend triton --limit-s 230 --out rows.jsonl
     OMP_NUM_THREADS=1 python -m tests.benchmarks.training data/tasks/train --sizes cpu
@@ -30,13 +30,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk import tasks
-from dvk.composer import Plan, applicable_to, compose
+from dvk import target, tasks
 from dvk.composer.capture import export
-from dvk.composer.recipes import OWN_FAMILIES
+from dvk.composer.plan_space import PlanSpace
 from dvk.harness.processes.training_step import TrainingStep
 from dvk.harness.transport.calls import call, describe
-from dvk.records import Task
+from dvk.records import BackendName, Task
 from dvk.tasks.build import build, construct_candidate
 
 MOST_TRUTH = 1 << 28
@@ -108,19 +107,20 @@ def worst(got: list[Any], want: list[Any]) -> float:
     )
 
 
-def composed(path: Path, device: str, backend: str, sizes: str) -> tuple[Task, str]:
+def composed(path: Path, device: str, backend: BackendName, sizes: str) -> tuple[Task, str]:
     """A file's task, and the text of its drop-in."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / path.name
         file.write_text(sized(path.read_text(), sizes))
         task = tasks.load(str(file), device=device, train=True)
-    captured = export.trace(task)
-    names = applicable_to(captured, task.device, backend)
-    plan = Plan(tuple(name for name in names if name not in OWN_FAMILIES))
-    return task, compose(task, captured, plan, backend).source
+    space = PlanSpace(task, export.trace(task), backend, target.of_machine(device))
+    plan, title = space.proposals()[0]
+    return task, space.candidate(plan, title).source
 
 
-def prepared(path: Path, device: str, backend: str, sizes: str, compiled: bool) -> tuple[Task, str]:
+def prepared(
+    path: Path, device: str, backend: BackendName, sizes: str, compiled: bool
+) -> tuple[Task, str]:
     """As `composed`; each arm has run once, so that compilers find their results in their caches."""
     task, source = composed(path, device, backend, sizes)
     for step in arms(task, source, compiled).steps.values():
@@ -276,9 +276,9 @@ def main() -> None:
     how = given.device, given.backend, given.sizes
     ahead: dict[Path, tuple[Task, str]] = {}
     if given.workers:
-        # Modules are imported once, by a process that never opens the GPU.
+        # torch is imported once, by a process that never asks for the GPU: a module that did would spoil it for all.
         server = multiprocessing.get_context("forkserver")
-        server.set_forkserver_preload([__spec__.name, "torch._inductor.compile_fx"])
+        server.set_forkserver_preload(["torch"])
         pool = ProcessPoolExecutor(given.workers, mp_context=server)
         ahead = prepared_by(pool, paths, (*how, not given.no_compile), given.prepare_s)
         said = {"prepared": len(ahead), "s": round(time.monotonic() - began, 1)}

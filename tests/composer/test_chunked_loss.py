@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dvk.composer.capture import chunked_loss
+from dvk.composer.runtime.chunked_loss import dvk_chunked_loss
 from tests.composer.training_steps import TrainingDropIn, errors
 
 HEAD = """
@@ -77,6 +80,45 @@ def test_every_target_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     block.args[1].fill_(3)
     got, want = block.gradients(True), block.gradients(False)
     assert all(torch.equal(a.isnan(), b.isnan()) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_gradients_of_half_types_keep_small_probabilities(mean: bool) -> None:
+    """A probability times its row's share of the mean, 5e-7 here, has four bits left in float16."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(600, 16).half(), (torch.randn(3000, 16) / 16).half()
+    target = torch.randint(0, 100, (600,))
+    target[::5] = -100
+    _, *got, _ = dvk_chunked_loss(x, weight, None, target, mean, -100, 0.0, 128)
+    wide = [t.double().requires_grad_() for t in (x, weight)]
+    loss = F.cross_entropy(F.linear(*wide), target, reduction="mean" if mean else "sum")
+    to_x, to_weight = torch.autograd.grad(loss, wide)
+    assert torch.allclose(got[0].double(), to_x, rtol=2e-3, atol=2e-3 * float(to_x.abs().max()))
+    never = got[1][100:].double()  # classes that are no target
+    assert (never - to_weight[100:]).norm() < 4e-3 * to_weight[100:].norm()
+
+
+def test_logits_of_a_chunk_are_held_once() -> None:
+    """Products of float32 and their softmax share memory: no operator makes another tensor of a chunk's size."""
+    x, weight, target = torch.randn(64, 8), torch.randn(500, 8), torch.randint(0, 500, (64,))
+    with Sizes() as seen:
+        dvk_chunked_loss(x, weight, None, target, True, -100, 0.0, 16)
+    assert seen.made.count(16 * 500) == 4, "one for each chunk"
+
+
+class Sizes(TorchDispatchMode):
+    """Elements of the tensors that operators make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {t.data_ptr() for t in [*args, *(kwargs or {}).values()] if torch.is_tensor(t)}
+        result = func(*args, **(kwargs or {}))
+        if torch.is_tensor(result) and result.data_ptr() not in given:
+            self.made.append(result.numel())
+        return result
 
 
 MEASURED = """

@@ -104,10 +104,11 @@ def test_counters_that_grow_by_other_numbers_are_written_apart() -> None:
 @pytest.mark.parametrize(
     ("rows", "width", "classes", "sms", "chunk"),
     [
-        (4096, 2048, 32000, 132, 1024),  # 8 × 16 tiles: one wave
+        (4096, 2048, 32000, 132, 2048),  # 16 × 16 tiles: two waves, and as large as the weight
+        (16384, 256, 32000, 132, 8192),  # half of the rows: less than the wave of 66 × 2 tiles
         (4096, 2048, 32000, None, 512),  # a CPU has no waves
-        (2048, 2048, 32000, 132, 512),  # a quarter of the rows
-        (16384, 2048, 32000, 16, 512),
+        (2048, 2048, 32000, 132, 1024),  # half of the rows
+        (16384, 2048, 32000, 16, 2048),
         (65536, 256, 32000, 132, 8448),
         (300, 64, 32000, 132, 512),
     ],

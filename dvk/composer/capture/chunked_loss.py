@@ -77,22 +77,27 @@ def _linear_of(loss: Node, nodes: dict[str, Node], readers: dict[str, int]) -> N
     return logits if logits.op == "aten.linear.default" and alone else None
 
 
-def rows_of_chunk(rows: int, width: int, row_bytes: int, sms: int | None) -> int:
+def rows_of_chunk(
+    rows: int, width: int, row_bytes: int, sms: int | None, narrow: bool = False
+) -> int:
     """Rows of logits in memory at a time.
 
-    The product for the gradient of x has the fewest elements, chunk × width: its tiles must occupy all multiprocessors of a GPU. A chunk
-    and its softmax are never more than half of what all logits would take.
+    The product for the gradient of x has the fewest elements, chunk × width: its tiles must occupy all multiprocessors of a GPU. A chunk as
+    large as the weight's gradient, which has as many rows as the weight is wide, costs no memory: the backward holds two such gradients. A
+    chunk is never more than half of what all logits would take.
 
     Args:
         row_bytes: of the logits.
         sms: multiprocessors; None on a CPU.
+        narrow: logits of a half type, whose softmax is computed in float32 beside them.
     """
     fewest = max(LEAST_ROWS, 1 << ((CHUNK // row_bytes) or 1).bit_length() - 1)
     if sms is None:
         return fewest
     wave = TILE * max(sms // -(-width // TILE), 1)
-    quarter = max(rows // 4 // TILE * TILE, LEAST_ROWS)
-    return min(-(-fewest // wave) * wave, max(quarter, fewest))
+    free = width // 2 if narrow else width
+    most = max(rows // (4 if narrow else 2) // TILE * TILE, LEAST_ROWS)
+    return min(-(-max(fewest, free) // wave) * wave, max(most, fewest))
 
 
 def _chunked(loss: Node, linear: Node, nodes: dict[str, Node], device: str) -> list[Node]:
@@ -103,7 +108,8 @@ def _chunked(loss: Node, linear: Node, nodes: dict[str, Node], device: str) -> l
     row = linear.shape[-1] * BYTES[str(linear.dtype)]
     sms = target.of_machine(device).gpu.sms if device == "cuda" else None
     width = (nodes[x["ref"]].shape or (1,))[-1]
-    rows = rows_of_chunk(math.prod(linear.shape[:-1]), width, row, sms)
+    narrow = BYTES[str(linear.dtype)] < 4
+    rows = rows_of_chunk(math.prod(linear.shape[:-1]), width, row, sms, narrow)
     given = (x, weight, *(bias or [None]), loss.args[1], REDUCTIONS[reduction], ignored)
     name = f"{loss.name}_chunked"
     call = Node(name=name, op=CHUNKED_LOSS, args=(*given, float(smoothing), rows))

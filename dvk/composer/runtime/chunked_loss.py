@@ -30,9 +30,11 @@ def dvk_chunked_loss(
     to_bias = torch.zeros(weight.shape[0] if bias is not None else 0, dtype=wide, device=x.device)
     for first in range(0, flat.shape[0], rows):
         part = slice(first, first + rows)
-        logits = torch.nn.functional.linear(flat[part], weight, bias)
-        p = torch.log_softmax(logits, 1, dtype=wide)
-        del logits
+        p = torch.nn.functional.linear(flat[part], weight, bias)
+        if wide is x.dtype:
+            torch.log_softmax(p, 1, out=p)
+        else:
+            p = torch.log_softmax(p, 1, dtype=wide)
         lost[part] = p.gather(1, safe[part]).squeeze(1) * (smoothing - 1.0)
         if smoothing:
             lost[part] -= p.sum(1) * (smoothing / weight.shape[0])
@@ -40,16 +42,18 @@ def dvk_chunked_loss(
         if smoothing:
             p -= smoothing / weight.shape[0]
         p.scatter_add_(1, safe[part], hit.expand(p.shape[0], 1))
-        p *= each[part]
         if bias is not None:
-            to_bias += p.sum(0)
+            to_bias.addmv_(p.t(), each[part, 0])
         p = p.to(x.dtype)
         torch.mm(p, weight, out=to_x[part])
+        # A row's share of the loss scales what is narrow, not the row of p.
+        own = (flat[part] * each[part]).to(x.dtype)
         if wide is x.dtype:
-            to_weight.addmm_(p.t(), flat[part])
+            to_weight.addmm_(p.t(), own, beta=float(first > 0))
         else:
-            to_weight += p.t() @ flat[part]
+            to_weight += p.t() @ own
         del p
+    to_x *= each
     loss = torch.where(kept, lost, 0).sum()
     loss = loss / kept.sum() if mean else loss
     return (
