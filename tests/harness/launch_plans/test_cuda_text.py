@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dvk import cuda_toolkit
-from dvk.harness.launch_plans.plan import KernelLaunch, NotReducible
+from dvk.harness.launch_plans.plan import KernelLaunch, NotReducible, Scalar
 from dvk.tasks.build import CandidateError
 from tests.harness.launch_plans.recording import MODULE, plan_of, recorded
 
@@ -66,9 +66,17 @@ def test_text_that_does_not_compile_is_the_candidates_fault():
     assert caught.value.status == "compile_error"
 
 
-def test_numbers_are_no_tensors():
-    with pytest.raises(NotReducible, match="address"):
-        recorded(TEXT.replace("(x, self.weight, y))", "(x, 5, y))"))
+def test_a_size_is_a_number_and_an_address_is_not():
+    sized = TEXT.replace("float *y)", "float *y, long long n)")
+    (launch,) = [
+        node
+        for node in plan_of(sized.replace("self.weight, y))", "self.weight, y, 5))")).call
+        if isinstance(node, KernelLaunch)
+    ]
+    assert launch.args[3] == Scalar(type="i64", value=5)
+    for passed in ("x.data_ptr()", "5.0", "True"):
+        with pytest.raises(NotReducible, match="address"):
+            recorded(sized.replace("self.weight, y))", f"self.weight, y, {passed}))"))
 
 
 def test_libraries_stay_out_of_reach():
