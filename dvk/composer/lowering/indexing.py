@@ -136,8 +136,11 @@ def _index(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
 def _counted(place: View, size: int) -> int | None:
     """Where an index counts 0, 1, … `size` - 1 along one dimension and is nothing else: that dimension, from the end."""
     base = place.base
-    while base.op == "as" and base.dtype in INTS and _is_bare(base.operands[0]):
-        base = base.operands[0].base
+    while base.op == "as" and base.dtype in INTS:
+        (source,) = base.operands
+        if not isinstance(source, View) or not _is_bare(source):
+            return None
+        base = source.base
     wide = [d for d, n in enumerate(place.shape) if n != 1]
     if base.op != "iota" or base.shape != (size,) or len(wide) != 1 or not _is_bare(place, True):
         return None

@@ -7,6 +7,7 @@ of its parts have rules, so that kernels can hold them; a part without a rule wo
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 from typing import Any
 
@@ -19,6 +20,10 @@ from dvk.records import Graph, Node
 
 OWN_INDICES = ("grid_sampler", "upsample")
 """Beginnings of the names of operators that compute the indices at which they read: all of them are valid, and none is negative."""
+ON_GPU = ("grid_sampler",)
+"""Beginnings of the names of operators that are decomposed on a GPU alone: PyTorch's CPU kernel lets a NaN among the places show."""
+FEW_CHANNELS = 8
+"""Channels from which an image is laid out anew: a read of 32 bytes holds as many."""
 UNSAID = ("layout", "pin_memory", "non_blocking")
 """Operands that say what is usual."""
 MOST_PARTS = 400
@@ -27,30 +32,59 @@ MOST_PARTS = 400
 
 def rewrite(graph: Graph, device: str) -> Graph | None:
     """The graph with the parts of operators that have no rule, or None without any."""
-    if not any(_is_unruled(node) for node in graph.nodes):
+    if not any(_is_unruled(node, device) for node in graph.nodes):
         return None
     nodes, kept = {node.name: node for node in graph.nodes}, pinned(graph)
 
     def apart(node: Node) -> tuple[list[Any], list[Node]] | None:
-        if node.name in kept or not _is_unruled(node):
+        if node.name in kept or not _is_unruled(node, device):
             return None
         given = [nodes[name] for name in dict.fromkeys(reads(node))]
         if not all(_is_plain(n) for n in given):
             return None
-        parts = _traced(node.model_dump_json(), tuple(n.model_dump_json() for n in given), device)
+        image = _channels_inside(node, given[0]) if device == "cuda" else None
+        called = node
+        if image is not None:
+            given[0] = image
+            called = node.model_copy(update={"args": ({"ref": image.name}, *node.args[1:])})
+        parts = _traced(called.model_dump_json(), tuple(n.model_dump_json() for n in given), device)
         if parts is None or node.shape is None:
             return parts
         results, made = parts
         last = node.model_copy(
             update={"op": "aten.alias.default", "args": (results[0],), "kwargs": {}}
         )
-        return results, [*made, last]
+        return results, [*([] if image is None else [image]), *made, last]
 
     return split_outputs(graph, apart)
 
 
-def _is_unruled(node: Node) -> bool:
-    return bool(packet(node)) and not (is_view(node) or draws(node) or _has_rule(node.op))
+def _is_unruled(node: Node, device: str) -> bool:
+    name = packet(node)
+    if not name or is_view(node) or draws(node) or _has_rule(node.op):
+        return False
+    return device == "cuda" or not name.startswith(ON_GPU)
+
+
+def _channels_inside(node: Node, image: Node) -> Node | None:
+    """The image to sample with its channels next to each other: all of them are read at one place, which may be any."""
+    shape = image.shape or ()
+    if not packet(node).startswith("grid_sampler") or len(shape) != 4 or shape[1] < FEW_CHANNELS:
+        return None
+    _, channels, rows, columns = shape
+    strides = (channels * rows * columns, 1, columns * channels, channels)
+    if image.strides == strides:
+        return None
+    return image.model_copy(
+        update={
+            "name": f"{node.name}_image",
+            "op": "aten.contiguous.default",
+            "args": ({"ref": image.name},),
+            "kwargs": {"memory_format": {"memory_format": "channels_last"}},
+            "strides": strides,
+            "target": None,
+        }
+    )
 
 
 def _has_rule(op: str) -> bool:
@@ -82,17 +116,25 @@ def _traced(text: str, given: tuple[str, ...], device: str) -> tuple[list[Any], 
     names = [n.name for n in operands]
     space: dict[str, Any] = {"torch": torch}
     exec(f"def call({', '.join(names)}):\n    return {spelled(node, str)}", space)
-    table = {op: parts for op, parts in decomposition_table.items() if not _has_rule(str(op))}
+    table: dict[Any, Any] = {
+        op: parts for op, parts in decomposition_table.items() if not _has_rule(str(op))
+    }
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # a failing trace is reported there, too
     try:
         with FakeTensorMode(), torch.no_grad():
             fake = [
-                torch.empty_strided(n.shape, n.strides, dtype=getattr(torch, n.dtype or ""))
+                torch.empty_strided(
+                    n.shape or (), n.strides or (), dtype=getattr(torch, n.dtype or "")
+                )
                 for n in operands
             ]
             module = make_fx(space["call"], decomposition_table=table)(*fake)
     except Exception:  # noqa: BLE001
         # What PyTorch cannot trace stays a call, as without this recipe.
         return None
+    finally:
+        logging.disable(before)
     module.graph.eliminate_dead_code()
     if packet(node).startswith(OWN_INDICES):
         for read in module.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
@@ -104,7 +146,8 @@ def _encoded(
     prefix: str, names: list[str], traced: Any, device: str
 ) -> tuple[list[Any], list[Node]] | None:
     """The traced graph as nodes."""
-    inputs, seen, made = iter(names), {}, []
+    inputs, seen = iter(names), dict[str, str]()
+    made: list[Node] = []
 
     def encode(value: Any) -> Any:
         if isinstance(value, (list, tuple)):

@@ -155,14 +155,18 @@ def crossing(kernel: Kernel) -> Var | None:
     rows = [v for v in kernel.rows if v.size > 1]
     if len(rows) < 2:
         return None
-    offsets = [i.offset for i in kernel.instrs if i.op in READS] + [s.offset for s in kernel.stores]
+    offsets = [(i.offset, i.vars) for i in kernel.instrs if i.op in READS and i.op != "gather"]
+    offsets += [(s.offset, s.offset.vars) for s in kernel.stores]
+    # A gather's computed indices are no part of its offset: it has a direction only if its neighbours lie next to each other.
+    gathers = [i for i in kernel.instrs if i.op == "gather"]
+    offsets += [(i.offset, i.vars) for i in gathers if 1 in (abs(t) for _, t in i.offset.terms)]
     total = math.prod(v.size for v in rows)
-    for offset in offsets:
+    for offset, variables in offsets:
         lead = _fastest(offset, rows)
         if (
             lead is not None
             and lead is not rows[-1]
-            and 4 * math.prod(v.size for v in offset.vars) >= total
+            and 4 * math.prod(v.size for v in variables) >= total
         ):
             return lead
     return None
