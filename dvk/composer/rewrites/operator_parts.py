@@ -23,7 +23,7 @@ OWN_INDICES = ("grid_sampler", "upsample")
 ON_GPU = ("grid_sampler",)
 """Beginnings of the names of operators that are decomposed on a GPU alone: PyTorch's CPU kernel lets a NaN among the places show."""
 FEW_CHANNELS = 8
-"""Channels from which an image is laid out anew: a read of 32 bytes holds as many."""
+"""Channels from which an image is copied to another layout: a read of 32 bytes holds as many."""
 UNSAID = ("layout", "pin_memory", "non_blocking")
 """Operands that say what is usual."""
 MOST_PARTS = 400
@@ -130,7 +130,7 @@ def _traced(text: str, given: tuple[str, ...], device: str) -> tuple[list[Any], 
                 for n in operands
             ]
             module = make_fx(space["call"], decomposition_table=table)(*fake)
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 - a decomposition may raise anything
         # What PyTorch cannot trace stays a call, as without this recipe.
         return None
     finally:
