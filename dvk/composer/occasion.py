@@ -9,6 +9,7 @@ from dvk import aten
 from dvk.composer.ir.effects import draws, is_step, shared, written
 from dvk.composer.ir.nodes import View
 from dvk.composer.lowering import CODEGEN_RULES, RULES, lower
+from dvk.composer.lowering.sums_at_places import SCATTERED
 from dvk.composer.rewrites import convolution_bias, cudnn, huge_pages
 from dvk.records import Graph
 
@@ -91,7 +92,12 @@ def _owned(graph: Graph, device: str) -> set[str]:
 
 def _left(value: object) -> bool:
     """The value is the result of a call that stays with PyTorch."""
-    return isinstance(value, View) and value.base.kind == "extern" and not value.steps
+    return (
+        isinstance(value, View)
+        and value.base.kind == "extern"
+        and value.base.op != SCATTERED
+        and not value.steps
+    )
 
 
 def is_static(graph: Graph) -> bool:

@@ -217,6 +217,11 @@ RECIPES: dict[str, Recipe] = {
             "reads at computed places: embedding, gather, indices, resampling, rolls, mirrored padding",
         ),
         _family(
+            "own_scatters",
+            "sums of elements at computed places: index_add, scatter_add, scatter_reduce, index_put; the order of a sum is not fixed",
+            devices=("cuda",),
+        ),
+        _family(
             "own_moves",
             "elements put elsewhere: concatenation, repeats, shuffled pixels or channels, patches",
         ),

@@ -26,6 +26,7 @@ from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.ir.text import literal, spelled
 from dvk.composer.lowering.dispatch import FINITE
+from dvk.composer.lowering.sums_at_places import SCATTERED
 from dvk.composer.lowering.whole_graph import PrimGraph
 from dvk.composer.rewrites import cudnn
 from dvk.composer.runtime import sources as runtime_sources
@@ -314,6 +315,8 @@ class HostWriter:
         near = next((i for i, b in read if b.dtype == buffer.dtype), None)
         # Methods of a tensor take half the time of functions with a device argument: nothing to parse.
         new = f"{near}.new_empty" if near else "torch.empty"
+        if buffer.prim.op == "scatter":
+            new = new.replace("empty", "zeros")
         where = (
             ""
             if near
@@ -321,7 +324,7 @@ class HostWriter:
             + (f", device='{self.device}'" if self.device != "cpu" else "")
         )
         if like is not None:
-            make = f"torch.empty_like({like})"
+            make = f"torch.{'zeros' if 'zeros' in new else 'empty'}_like({like})"
         elif buffer.strides == contiguous_strides(buffer.shape):
             make = f"{new}({buffer.shape!r}{where})"
         else:
@@ -331,6 +334,9 @@ class HostWriter:
     def _extern(self, prim: IRNode) -> None:
         node = prim.node
         assert node is not None
+        if prim.op == SCATTERED:
+            self._scattered(prim)
+            return
         name = self.names[prim] = self._fresh(prim)
         if node.op == RECURRENT:
             self._recurrence(node, name)
@@ -343,6 +349,12 @@ class HostWriter:
             self.lines += steps.expect_lines(node, name, self._literal)
         else:
             self.lines.append(f"{name} = {self._call(node)}")
+
+    def _scattered(self, prim: IRNode) -> None:
+        """The sums are in the memory that a kernel has added to."""
+        (added,) = prim.operands
+        assert isinstance(added, View)
+        self.names[prim], self.allocated[prim] = self.names[added.base], self.allocated[added.base]
 
     def _look(self, node: Node, name: str) -> None:
         """Fall back if a weight is not finite."""

@@ -62,6 +62,7 @@ def inplace_pairs(
             )
             if (
                 same
+                and not store.places
                 and {store.offset} == loads
                 and kernel.instrs[store.value].stage == last
                 and store.buffer not in pairs

@@ -17,6 +17,7 @@ from dvk.composer.ir.nodes import (
     broadcast_index,
     contiguous_strides,
     gathered_index,
+    memory_shape,
     register_type,
 )
 
@@ -67,6 +68,8 @@ class _Builder:
         self.group, self.part, self.strides = group, part, strides
         self.instrs: list[Instr] = []
         self.value: dict[IRNode, int] = {}
+        self.places: dict[IRNode, tuple[Argument, ...]] = {}
+        """The computed indices of values that are added to other elements."""
         self.inputs: list[Buffer] = []
         self.outputs: list[Buffer] = []
         self._loads: dict[tuple[int, Affine, tuple[Bound, ...], bool | int | float], int] = {}
@@ -85,9 +88,8 @@ class _Builder:
         return len(self.instrs) - 1
 
     def _buffer(self, prim: IRNode) -> Buffer:
-        return Buffer(
-            prim, prim.shape, self.strides.get(prim, contiguous_strides(prim.shape)), prim.dtype
-        )
+        shape = memory_shape(prim)
+        return Buffer(prim, shape, self.strides.get(prim, contiguous_strides(shape)), prim.dtype)
 
     def _operand(
         self,
@@ -203,6 +205,15 @@ class _Builder:
             prim=prim,
         )
 
+    def _scatter(self, prim: IRNode) -> None:
+        """A value for each index, although the value itself may be the same at several."""
+        args = tuple(self._operand(prim, i) for i in range(len(prim.operands)))
+        stages = [self.instrs[a.id].stage for a in args if isinstance(a, Ref)]
+        kind = register_type(prim.dtype)
+        vars_ = frozenset().union(*(part.vars for part in self.group.index[prim]))
+        self.value[prim] = self._emit("as", args[:1], kind, kind, vars_, max(stages), prim=prim)
+        self.places[prim] = args[1:]
+
     def _partial(self, prim: IRNode) -> Ref:
         """The load of what another kernel has added up of a sum's operand."""
         partial, offset = self.group.partials[prim]
@@ -220,6 +231,9 @@ class _Builder:
             return
         if prim.op == "gather":
             self._gather(prim)
+            return
+        if prim.op == "scatter":
+            self._scatter(prim)
             return
         if prim in self.group.partials:
             args: tuple[Argument, ...] = (self._partial(prim),)
@@ -274,19 +288,26 @@ class _Builder:
             if prim in self.part.escapes:
                 buffer = self._buffer(prim)
                 self.outputs.append(buffer)
-                result.append(
-                    Store(
-                        self.value[prim],
-                        len(self.outputs) - 1,
-                        linearize(self.group.index[prim], buffer.strides),
-                    )
-                )
+                result.append(self._store(prim, buffer))
         for fold in self.group.folds:
             self.outputs.append(self._buffer(fold.partial))
             result.append(
                 Store(self.value[fold.value], len(self.outputs) - 1, fold.offset, folded=True)
             )
         return result
+
+    def _store(self, prim: IRNode, buffer: Buffer) -> Store:
+        """Write the last output."""
+        own, number = self.group.index[prim], len(self.outputs) - 1
+        if prim.op != "scatter":
+            return Store(self.value[prim], number, linearize(own, buffer.strides))
+        offset, computed, places = ZERO, iter(self.places[prim]), []
+        for way, stride, size in zip(prim.attrs["at"], buffer.strides, buffer.shape, strict=True):
+            if way is None:
+                places.append((next(computed), stride, size))
+            else:
+                offset += own[way].scale(stride)
+        return Store(self.value[prim], number, offset, places=tuple(places))
 
 
 def _order_and_coalesce(

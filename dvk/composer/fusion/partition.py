@@ -208,6 +208,10 @@ def _merge(
     ]
     if not _scan_together(first, second) or any(c.op == "gather" and not i for c, i in edges):
         return None  # a source of computed indices must be in memory
+    if any(p.op == "scatter" for p in (*first.members, *second.members)) and (
+        first.reduced or second.reduced
+    ):
+        return None  # each element is added once, and no form of a reduction visits each once
     consumer, at = edges[0]
     produced = consumer.operands[at]
     assert isinstance(produced, View)

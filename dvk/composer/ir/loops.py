@@ -106,6 +106,9 @@ class Store:
     offset: Affine
     folded: bool = False
     """The rows of a block are added up: the buffer has a row for each block, and `offset` is a place in it."""
+    places: tuple[tuple[Argument, int, int], ...] = ()
+    """For a value that is added to what is at a computed index: for each such dimension the index, elements per step of it, and the number
+    of valid indices. The buffer holds zeros before."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ class Kernel:
                 *(n for o in offsets for n in (o.const, *(c for _, c in o.terms))),
                 *(count for i in self.instrs for _, count in i.bounds),
                 *(n for i in self.instrs for place in i.places for n in place),
+                *(n for s in self.stores for _, *numbers in s.places for n in numbers),
                 *(a for i in self.instrs for a in i.args if not isinstance(a, Ref)),
             ]
         )

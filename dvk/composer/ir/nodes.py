@@ -225,6 +225,11 @@ def gathered_index(prim: IRNode, index: Index) -> Index:
     return tuple(Affine.of(way) if isinstance(way, Var) else index[way] for way in prim.attrs["at"])
 
 
+def memory_shape(prim: IRNode) -> tuple[int, ...]:
+    """The shape of the tensor that holds a value: elements of a `scatter` are added to those of another shape."""
+    return tuple(prim.attrs["into"]) if prim.op == "scatter" else prim.shape
+
+
 def reduced_dims(prim: IRNode) -> tuple[int, ...]:
     """Dimensions of the operand that a reduction removes."""
     return tuple(prim.attrs["dims"])

@@ -23,6 +23,7 @@ from dvk.composer.lowering import (  # noqa: F401 - each registers its rules
     resampling,
     scans,
     scatters,
+    sums_at_places,
     views,
 )
 from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering, NotLowered

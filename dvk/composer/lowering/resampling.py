@@ -176,3 +176,69 @@ def _steps(node: Node, args: list[Any], x: View, shape: tuple[int, ...]) -> list
     ):
         return None  # for equal or doubled sizes PyTorch's CPU loops use the sizes, whatever the factor
     return [1.0 / f for f in given] if factors else [before / after for before, after in sizes]
+
+
+CUBIC = -0.75
+"""PyTorch's coefficient of cubic convolution."""
+
+
+@codegen_rule(RECIPE, "upsample_bicubic2d")
+def _cubic(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    """Four places along each dimension, clamped to the edges; the four rows are summed up first along their columns, as PyTorch does."""
+    x, shape = args[0], tuple(node.shape or ())
+    corners = args[2]
+    steps = _steps(node, [args[0], args[1], *args[3:]], x, shape)
+    if steps is None or x.dtype not in FLOATS or x.dtype == "float64":
+        return None
+    ends: list[list[tuple[View, View]]] = []
+    for n, step in enumerate(steps):
+        dim = n + 2
+        place = place_of(low, dim, shape, "float32")
+        if corners:
+            step = (x.shape[dim] - 1) / (shape[dim] - 1) if shape[dim] > 1 else 0.0
+            place = low.pointwise("mul", place, step)
+        else:
+            place = low.pointwise(
+                "sub", low.pointwise("mul", low.pointwise("add", place, 0.5), step), 0.5
+            )
+        first = _floor(low, place)
+        beyond = low.pointwise("sub", place, low.typed(first, "float32"))
+        last = x.shape[dim] - 1
+        places = [
+            low.pointwise("min", low.pointwise("max", low.pointwise("add", first, by), 0), last)
+            for by in (-1, 0, 1, 2)
+        ]
+        ends.append(list(zip(places, _cubic_weights(low, beyond), strict=True)))
+    total: View | None = None
+    for row, row_weight in ends[0]:
+        line: View | None = None
+        for column, weight in ends[1]:
+            value = low.typed(gathered(low, x, (0, 1, row, column), shape, sure=True), "float32")
+            value = low.pointwise("mul", value, weight)
+            line = value if line is None else low.pointwise("add", line, value)
+        assert line is not None
+        line = low.pointwise("mul", line, row_weight)
+        total = line if total is None else low.pointwise("add", total, line)
+    return finish(low, node, total) if total is not None else None
+
+
+def _cubic_weights(low: Lowering, beyond: View) -> list[View]:
+    """Weights of the elements at -1, 0, 1 and 2 of a place `beyond` the element at 0."""
+    a = CUBIC
+    other = low.pointwise("sub", 1.0, beyond)
+
+    def polynomial(x: View, *numbers: float) -> View:
+        value: View = low.pointwise("mul", x, numbers[0])
+        for number in numbers[1:-1]:
+            value = low.pointwise("mul", low.pointwise("add", value, number), x)
+        return low.pointwise("add", value, numbers[-1])
+
+    def far(x: View) -> View:
+        return polynomial(low.pointwise("add", x, 1.0), a, -5 * a, 8 * a, -4 * a)
+
+    def near(x: View) -> View:
+        value = low.pointwise("sub", low.pointwise("mul", x, a + 2), a + 3)
+        square = low.pointwise("mul", low.pointwise("mul", value, x), x)
+        return low.pointwise("add", square, 1.0)
+
+    return [far(beyond), near(beyond), near(other), far(other)]

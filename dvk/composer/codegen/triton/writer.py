@@ -255,11 +255,32 @@ class TritonWriter:
 
     def store(self, store: Store, only: str = "") -> None:
         """Write an output; `only` is a further condition."""
+        if store.places:
+            self.add(store)
+            return
         where, mask = self.access(f"o{store.buffer}", store.offset)
         have, want = self.k.instrs[store.value].type, self.k.outputs[store.buffer].dtype
         value = cast(f"v{store.value}", have, want)
         condition = " & ".join(c for c in (mask, only) if c)
         self.tile.put(f"tl.store({where}, {value}" + (f", {condition})" if condition else ")"))
+
+    def add(self, store: Store) -> None:
+        """Add a value to what is at computed indices, atomically: several elements may have one index."""
+        where, _ = self.access(f"o{store.buffer}", store.offset)
+        axes = self.axes_of(store.value)
+        known = self.tile.reaching(store.offset.vars)
+        valid: list[str] = []
+        for place, step, size in store.places:
+            known += self.axes_of(place.id) if isinstance(place, Ref) else []
+            text = self.arg(place, "int64", True)
+            valid.append(f"({text} >= 0) & ({text} < {size!r})")
+            where += f" + tl.where({valid[-1]}, {text}, 0) * {step!r}"
+        where += "".join(f" + {a.name} * 0" for a in axes if a not in known)
+        mask = self.tile.mask(self.tile.reaching(self.k.instrs[store.value].vars))
+        kind = self.k.instrs[store.value].type
+        value = f"tl.where({' & '.join(valid)}, v{store.value}, {literal(nowhere(kind), kind)})"
+        given = [where, value, *([mask] if mask else [])]
+        self.tile.put(f'tl.atomic_add({", ".join(given)}, sem="relaxed")')
 
     # -------------------------------------------------------------- reductions
 
