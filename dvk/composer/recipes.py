@@ -31,6 +31,7 @@ from dvk.composer.rewrites import (
     repeated,
     scale,
     sequences,
+    unrolled,
 )
 from dvk.records import Graph, Node
 
@@ -178,6 +179,12 @@ RECIPES: dict[str, Recipe] = {
             "convolution_bias",
             "a library convolution with a bias, which PyTorch adds in a kernel after it",
             _all(convolution_bias.rewrite),
+            devices=("cuda",),
+        ),
+        Recipe(
+            "unroll_reductions",
+            "a reduction over at most eight elements of a computed value, whose results are only reduced again",
+            _all(unrolled.rewrite),
             devices=("cuda",),
         ),
         Recipe(
@@ -332,6 +339,7 @@ NOT_IN_DSL = (
     "pack_linears",
     "recurrent_cells",
     "recurrent_sequences",
+    "unroll_reductions",
 )
 """Recipes that the compact dialect cannot express, except as listed by back end."""
 DSL_BY_BACKEND = {"triton": ("own_matmul",)}

@@ -66,6 +66,13 @@ class Fused:
         return self.tensors if self.captured.structure else self.arguments
 
 
+def asked(fused: Sequence[Fused]) -> tuple[str, ...]:
+    """Functions of torch that answer no where the programs may run."""
+    programs = [p for one in fused for p in (one.program, one.backward) if p is not None]
+    order = {"are_deterministic_algorithms_enabled"} if any(p.unordered for p in programs) else ()
+    return tuple(sorted({name for one in fused for name in one.captured.asked}.union(order)))
+
+
 def joined(box: Ranges, other: Ranges) -> Ranges | None:
     """Two boxes as one; None if they are not neighbours along one dimension."""
     differing = [n for n, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
@@ -123,7 +130,7 @@ def facts(task: Task, fused: Sequence[Fused], held: Held) -> list[str]:
     result = {
         "inputs": _inputs(fused),
         "device": repr(task.device) if task.device != "cpu" else "",
-        "asked": repr(tuple(sorted({name for one in fused for name in one.captured.asked})) or ""),
+        "asked": repr(asked(fused) or ""),
         "read": _read(fused) if task.kind == "module" else "",
         "apart": repr(left) if left else "",
         "calls": repr(

@@ -62,6 +62,8 @@ class ForwardProgram:
     """Parts of the module that the program calls unchanged: key → path of a submodule, name of a method or empty."""
     results: Results | str = "its program was not written by the composer"
     """What it returns as an operator of PyTorch; else why it cannot be one."""
+    unordered: bool = False
+    """Kernels add in no fixed order, which a process may forbid (`torch.use_deterministic_algorithms`)."""
 
     @property
     def may_go_back(self) -> bool:
@@ -148,6 +150,7 @@ class HostWriter:
             self.inplace,
             self.left,
             results(self.graph, self.prims, self.names, self.allocated, tail, result),
+            any(store.places for kernel in self.kernels.values() for store in kernel.stores),
         )
 
     def _weights(self, result: str) -> list[Node]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dvk.composer.dropin import ranges, training_operators
-from dvk.composer.dropin.facts import Fused, Held, keyed
+from dvk.composer.dropin.facts import Fused, Held, asked, keyed
 from dvk.composer.dropin.forward import held_name, parameter
 from dvk.composer.dropin.namespace import OWNER
 from dvk.composer.dropin.results import Results, joined
@@ -127,7 +127,6 @@ def traced(
     original = f"{OWNER}.forward(self, *args, **kwargs)"
     if task.kind == "function":
         original = f"{OWNER}(*args, **kwargs)"
-    asked = tuple(sorted({name for one in fused for name in one.captured.asked}))
     arguments = max((one.captured.arguments for one in fused), key=len)
     able, reasons = made_of(fused)
     if not able:
@@ -149,7 +148,7 @@ def traced(
         f"""
     def _dvk_traced(self, *args, **kwargs):
         # torch.compile or torch.export traces this call: it records operators.
-        why = self._dvk_untraceable({asked!r})
+        why = self._dvk_untraceable({asked(fused)!r})
         if not why:
             given = dvk_given({tuple(arguments)!r}, args, kwargs) if kwargs else args
             if given is not None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dvk.composer.dropin import stepping
-from dvk.composer.dropin.facts import Fused, Held
+from dvk.composer.dropin.facts import Fused, Held, asked
 from dvk.records import Task
 
 
 def conditions(task: Task, fused: Sequence[Fused], held: Held) -> str:
     """The text of the conditions under which a call whose inputs fit runs a program."""
-    asked = sorted({name for one in fused for name in one.captured.asked})
     wants = "not (torch.is_grad_enabled() and dvk_wants(self, tensors))"
     lines = [
         *([wants] if any(one.backward is None for one in fused) else []),
-        *(f"not torch.{name}()" for name in asked),
+        *(f"not torch.{name}()" for name in asked(fused)),
         _autocast(task, fused),
         "dvk_plain()",
     ]
