@@ -101,6 +101,8 @@ class Lowering:
     """Position in the graph of a name's last reader that needs it in memory; beyond all for outputs."""
     position: int = 0
     """Of the operator that is lowered."""
+    completed: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Sums whose operand is completed to a shape by elements of value 0 (`common_loops`)."""
     _settled: dict[View, View] = field(default_factory=dict)
     _largest: dict[IRNode, float] = field(default_factory=dict)
     _looked_at: set[View] = field(default_factory=set)

@@ -11,6 +11,7 @@ from typing import Any
 
 from dvk.composer.ir.nodes import FLOATS, View, register_type
 from dvk.composer.ir.symint import over
+from dvk.composer.lowering.common_loops import completed
 from dvk.composer.lowering.dispatch import Lowering, rule
 from dvk.composer.lowering.pointwise import converted, finish
 from dvk.records import Node
@@ -38,13 +39,15 @@ def widened(low: Lowering, x: View, dtype: str | None = None) -> View:
     return low.typed(x, "float64" if "float64" in (x.dtype, dtype) else "float32")
 
 
-def mean(low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool) -> View:
-    """Arithmetic mean over `dims` (all if empty)."""
+def mean(
+    low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, count: int | None = None
+) -> View:
+    """Arithmetic mean over `dims` (all if empty); `count` elements if some only complete the shape."""
+    count = _count(x.shape, dims) if count is None else count
+    total = low.reduce("sum", x, dims, keepdim)
     if x.dtype == "float64":  # its sum of equal floats is exact, and so is their mean
-        return low.pointwise("div", low.reduce("sum", x, dims, keepdim), _count(x.shape, dims))
-    return low.pointwise(
-        "mul", low.reduce("sum", x, dims, keepdim), over(1.0, _count(x.shape, dims))
-    )
+        return low.pointwise("div", total, count)
+    return low.pointwise("mul", total, over(1.0, count))
 
 
 def variance(
@@ -111,11 +114,13 @@ def _reduce(
             if name != "sum" or node.dtype != "int64":
                 return None
             return low.reduce("sum", low.typed(x, "int64"), dims, keepdim)
-        wide = widened(low, x, node.dtype)
+        wide, count = widened(low, x, node.dtype), None
+        if node.name in low.completed:
+            wide, count = completed(low, wide, low.completed[node.name]), _count(x.shape, dims)
         return finish(
             low,
             node,
-            mean(low, wide, dims, keepdim)
+            mean(low, wide, dims, keepdim, count)
             if name == "mean"
             else _sum_of_parts(low, wide, dims, keepdim)
             if name == "sum" and _is_of_windows(low, wide, dims)
