@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,7 +42,12 @@ def test_values_are_those_of_pytorch() -> None:
         captured = capture(function, *args)
         rewritten = unrolled.rewrite(captured.graph)
         assert rewritten is not None, name
-        made.append((name, Program(function, *args, captured=replace(captured, graph=rewritten))))
+        made.append(
+            (
+                name,
+                Program(function, *args, captured=captured.model_copy(update={"graph": rewritten})),
+            )
+        )
     check(made)
 
 

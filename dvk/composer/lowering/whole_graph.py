@@ -13,6 +13,9 @@ from dvk.composer.lowering.copies import stored_as_read
 from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering
 from dvk.records import Graph, Node
 
+COMPLETES = ("cuda",)
+"""Devices on which sums share loops that are completed for it: a CPU's caches keep what two kernels read."""
+
 
 @dataclass(frozen=True)
 class PrimGraph:
@@ -50,7 +53,7 @@ def lower(
         tf32=tf32,
         last_read=_last_read(graph),
         has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
-        completed=common_shapes(graph) if device == "cuda" else {},
+        completed=common_shapes(graph) if device in COMPLETES else {},
     )
     kept = pinned(graph) | unknown(graph)
     origins: dict[IRNode, str] = {}
