@@ -14,6 +14,7 @@ from dvk import aten
 from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.effects import is_view
+from dvk.composer.lowering import common_loops
 from dvk.composer.occasion import Occasion
 from dvk.composer.rewrites import (
     attention,
@@ -207,6 +208,13 @@ RECIPES: dict[str, Recipe] = {
             kind="fusion",
             needs=Occasion.reduces,
         ),
+        Recipe(
+            common_loops.RECIPE,
+            "sums of values of nearly one shape that read a tensor in common, and whose results meet",
+            devices=("cuda",),
+            kind="fusion",
+            needs=lambda occasion: bool(common_loops.common_shapes(occasion.graph)),
+        ),
         _family(
             "own_windows",
             "pooling whose windows are alike, or constant padding; values alone, not positions",
@@ -328,6 +336,7 @@ NOT_IN_DSL = (
     "batch_norm_training",
     "collapse_linear_reduction_finite",
     COLUMN_SUMS,
+    common_loops.RECIPE,
     "common_subexpressions",
     "convolution_bias",
     cudnn.RECIPE,

@@ -12,10 +12,12 @@ import math
 from dvk import aten
 from dvk.composer.ir.effects import is_view, refs
 from dvk.composer.ir.nodes import View
+from dvk.composer.ir.symint import arguments
 from dvk.composer.lowering.dispatch import Lowering
 from dvk.composer.lowering.pooling import bounded
 from dvk.records import Graph, Node
 
+RECIPE = "common_loops"
 SUMS = ("sum", "mean")
 LEAST = 0.8
 """Least share of the completed shape that each value fills."""
@@ -71,6 +73,8 @@ def _end(node: Node, readers: dict[str, list[Node]]) -> str:
 
 def _completed(sums: list[Node], nodes: dict[str, Node]) -> dict[str, Shape]:
     shapes = {node.name: tuple(nodes[_operand(node)].shape or ()) for node in sums}
+    if arguments([size for shape in shapes.values() for size in shape]):
+        return {}
     whole = tuple(max(sizes) for sizes in zip(*shapes.values(), strict=True))
     kept = {n: s for n, s in shapes.items() if math.prod(s) >= LEAST * math.prod(whole)}
     if len(kept) != len(sums) or len(set(kept.values())) < 2:

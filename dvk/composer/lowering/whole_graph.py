@@ -8,13 +8,11 @@ from typing import Any
 
 from dvk.composer.ir.effects import draws, is_step, pinned, refs, unknown, walk_refs, written
 from dvk.composer.ir.nodes import IRNode, View
+from dvk.composer.lowering import common_loops
 from dvk.composer.lowering.common_loops import common_shapes
 from dvk.composer.lowering.copies import stored_as_read
 from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering
 from dvk.records import Graph, Node
-
-COMPLETES = ("cuda",)
-"""Devices on which sums share loops that are completed for it: a CPU's caches keep what two kernels read."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def lower(
         tf32=tf32,
         last_read=_last_read(graph),
         has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
-        completed=common_shapes(graph) if device in COMPLETES else {},
+        completed=common_shapes(graph) if may_own(common_loops.RECIPE) else {},
     )
     kept = pinned(graph) | unknown(graph)
     origins: dict[IRNode, str] = {}

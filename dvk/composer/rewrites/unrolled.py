@@ -12,6 +12,7 @@ from typing import Any
 
 from dvk import aten
 from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.symint import arguments
 from dvk.composer.rewrites.edit import packet, rebuilt, ref, users
 from dvk.records import Graph, Node
 
@@ -53,6 +54,7 @@ def _apart(
     dim = _dim(node, len(operand.shape))
     if (
         dim is None
+        or arguments([operand.shape[dim]])
         or not 2 <= operand.shape[dim] <= MOST
         or operand.dtype != node.dtype
         or packet(operand) not in ELEMENTWISE
