@@ -89,6 +89,25 @@ AT_PLACES: dict[str, Call] = {
         lambda x: F.interpolate(x, size=(1, 4), mode="bilinear", align_corners=True) + 1,
         (X,),
     ),
+    "bicubic": (
+        lambda x: (
+            F.interpolate(x, scale_factor=2, mode="bicubic")
+            + F.interpolate(x, size=(12, 10), mode="bicubic")
+        ),
+        (X,),
+    ),
+    "bicubic, to the corners, smaller": (
+        lambda x: F.interpolate(x, size=(4, 9), mode="bicubic", align_corners=True).clamp(-1, 1),
+        (X,),
+    ),
+    "bicubic, by a factor that the sizes do not say": (
+        lambda x: F.interpolate(x, scale_factor=(1.3, 0.7), mode="bicubic") + 1,
+        (X,),
+    ),
+    "bicubic to one": (
+        lambda x: F.interpolate(x, size=(1, 4), mode="bicubic", align_corners=True) + 1,
+        (X,),
+    ),
     "trilinear": (lambda x: F.interpolate(x[None], scale_factor=2, mode="trilinear") + 1, (X,)),
 }
 MOVED: dict[str, Call] = {
@@ -190,7 +209,7 @@ def test_unsupported_arguments_stay_calls() -> None:
     calls: list[Call] = [
         (lambda x, i: x[i, :, i], (X, torch.tensor([0, 1]))),
         (lambda x: torch.cat([x] * 9), (X,)),
-        (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), (X,)),
+        (lambda x: F.interpolate(x, size=(3, 3), mode="bicubic", antialias=True), (X,)),
         (lambda x: x.unfold(2, 3, 1) + 0, (X,)),
     ]
     for forward, args in calls:

@@ -213,6 +213,14 @@ OWN_CASES: dict[str, Case] = {
         lambda: [rand(9, 70), torch.randint(0, 9, (9,))],
         4e-6,
     ),
+    "shifted": Case(
+        lambda a: (
+            (a.diff(dim=2).square() + 1e-6).sqrt().mean() + (a.diff(dim=1).abs() * 2).exp().mean()
+        ),
+        lambda: [rand(5, 24, 40)],
+        4e-6,
+        kinds("persistent", "looped", "split"),
+    ),
     "cubic": Case(
         lambda x: F.interpolate(x, scale_factor=2, mode="bicubic").clamp(-1, 1),
         lambda: [rand(2, 3, 5, 4)],
