@@ -89,13 +89,8 @@ AT_PLACES: dict[str, Call] = {
         lambda x: F.interpolate(x, size=(1, 4), mode="bilinear", align_corners=True) + 1,
         (X,),
     ),
-    "bicubic": (
-        lambda x: (
-            F.interpolate(x, scale_factor=2, mode="bicubic")
-            + F.interpolate(x, size=(12, 10), mode="bicubic")
-        ),
-        (X,),
-    ),
+    "bicubic": (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic") + 1, (X,)),
+    "bicubic to a size": (lambda x: F.interpolate(x, size=(13, 9), mode="bicubic") * 2, (X,)),
     "bicubic, to the corners, smaller": (
         lambda x: F.interpolate(x, size=(4, 9), mode="bicubic", align_corners=True).clamp(-1, 1),
         (X,),

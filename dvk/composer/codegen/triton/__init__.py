@@ -4,7 +4,7 @@
 Sizes and strides are literals in the source, so divisions are by constants and masks vanish where sizes divide. fp16 and bf16 are computed
 in float32; NaN propagates through max and min; `scalar` describes the accuracy of the scalar functions.
 
-Not covered: scatter to many places of a row, complex types.
+Not covered: scatter that overwrites many places of a row, complex types.
 """
 
 from __future__ import annotations
