@@ -322,7 +322,6 @@ OPERATORS: Mapping[str, AtenOperator] = {
         *_rows("move", "constant_pad_nd pad", words="padding"),
         *_rows("move", "contiguous", family=None, words="strided"),
         *_rows("move", "copy_"),
-        *_rows("move", "diff", words="differences gradient"),
         *_rows("move", "lift_fresh_copy", family=None),
         *_rows(
             "move", "cartesian_prod channel_shuffle pixel_shuffle pixel_unshuffle", may_alias=True

@@ -39,14 +39,7 @@ WITH = {
     "operator_parts": ("own_windows", "own_gathers", "own_moves", "own_arg_reductions"),
 }
 """Recipes that pay only with others, and are tried with them."""
-SAVING = (
-    "operator_parts",
-    "own_windows",
-    "own_gathers",
-    "own_scatters",
-    "own_moves",
-    "own_scans",
-)
+SAVING = ("operator_parts", "own_windows", "own_gathers", "own_scatters", "own_moves", "own_scans")
 """Families that save passes over memory: on an H200 41 of 42 measured plans of training tasks gained by one of them, 1.53x."""
 LIBRARY = ("channels_last", "cudnn_benchmark")
 """Recipes that change how a library is called: tried without kernels in its place, too."""

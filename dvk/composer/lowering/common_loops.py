@@ -92,7 +92,7 @@ def _sources(node: Node, nodes: dict[str, Node], size: int) -> set[str]:
             continue
         seen.add(name)
         one = nodes[name]
-        if _packet(one) in (*ELEMENTWISE, "diff") or (_packet(one) and is_view(one)):
+        if _packet(one) in ELEMENTWISE or (_packet(one) and is_view(one)):
             pending += refs([list(one.args), one.kwargs])
         elif math.prod(one.shape or ()) >= LEAST * size:
             found.add(name)

@@ -12,7 +12,7 @@ from typing import Any
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.nodes import FLOATS, HALVES, INTS, Operand, View, register_type, rounded
 from dvk.composer.ir.primitives import COMPARISONS, DISCONTINUOUS, FUNCTIONS, INTEGER_SAFE
-from dvk.composer.lowering.dispatch import Lowering, NotLowered, as_operand, is_number, padded, rule
+from dvk.composer.lowering.dispatch import Lowering, NotLowered, as_operand, is_number, rule
 from dvk.records import Node
 
 
@@ -414,18 +414,3 @@ def _to(
         dtype=node.dtype,
         compute=register_type(node.dtype),
     )
-
-
-@rule("diff")
-def _differences(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
-    """Each element minus its predecessor along a dimension, `n` times over."""
-    x, times, dim, *joined = padded(args, None, 1, -1)
-    times, dim = kwargs.get("n", times), kwargs.get("dim", dim)
-    if joined or {"prepend", "append"} & kwargs.keys() or x.dtype not in FLOATS or not x.shape:
-        return None
-    dim %= len(x.shape)
-    for _ in range(times):
-        shape = (*x.shape[:dim], x.shape[dim] - 1, *x.shape[dim + 1 :])
-        first, second = (x.then("slice", (dim, start, 1), shape) for start in (0, 1))
-        x = low.pointwise("sub", second, first, dtype=node.dtype)
-    return finish(low, node, x)

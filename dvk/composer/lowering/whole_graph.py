@@ -53,10 +53,9 @@ def lower(
         has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
         completed=common_shapes(graph) if may_own(common_loops.RECIPE) else {},
     )
-    kept = pinned(graph) | unknown(graph)
+    kept, read = pinned(graph) | unknown(graph), set[str]()
     origins: dict[IRNode, str] = {}
     laid: dict[IRNode, tuple[int, ...]] = {}
-    read: set[str] = set()
     walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
     for state.position, node in enumerate(graph.nodes):
         before = len(state.order)
