@@ -184,7 +184,7 @@ RECIPES: dict[str, Recipe] = {
         ),
         Recipe(
             "unroll_reductions",
-            "a reduction over at most eight elements of a computed value, whose results are only reduced again",
+            "a reduction over at most eight elements of a computed value, across memory or reduced again",
             _all(unrolled.rewrite),
             devices=("cuda",),
         ),

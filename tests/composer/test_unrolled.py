@@ -31,6 +31,7 @@ FEW: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "channels": (edges, (IMAGE,)),
     "product": (lambda x: (1 - x * 0.1).prod(1).sum(), (IMAGE,)),
     "extremes": (lambda x: ((x * 2).amax(1) - (x + 1).amin(1)).square().mean(), (IMAGE,)),
+    "across memory": (lambda x: (x.exp().mean(1) + 1).log(), (IMAGE,)),
     "doubles": (lambda x, y: cloud(x.double(), y.double()), (LEFT, RIGHT)),
 }
 
@@ -63,8 +64,9 @@ def test_nothing_is_written_between_the_two_reductions() -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: (x * 2).sum(1),  # nothing reduces its result
-        lambda x: ((x * 2).sum(1) + 1).relu(),
+        lambda x: (x * 2)[..., :5].sum(-1),  # along memory, and nothing reduces its result
+        lambda x: (x.softmax(1) * x).sum(1),  # in the softmax's kernel
+        lambda x: x.exp() / x.exp().sum(1, keepdim=True),
         lambda x: torch.softmax(x.square(), 1).sum(),
         lambda x: x.sum(1).square().sum(),  # in memory already
         lambda x: x.square().sum(2).sqrt().sum(),  # nine rows

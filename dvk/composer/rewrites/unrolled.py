@@ -1,8 +1,9 @@
-"""A reduction over few elements of a computed value, whose results are only reduced again: written as additions of slices.
+"""A reduction over few elements of a computed value, written as additions of slices where its operand has no other reader.
 
 The coordinates of a point, the channels of an image: distances and gradients are summed over two to eight of them, and what is computed
 from these sums is summed once more, over other dimensions. Two reductions over different dimensions are two kernels, with the value between
-them in memory, often many times larger than the inputs. As additions the first one is part of the second's kernel.
+them in memory, often many times larger than the inputs. As additions the first one is part of the second's kernel. Where nothing follows,
+slices across memory are read in whole lines, and no lanes of a row of three or five elements stay idle.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 
 from dvk import aten
 from dvk.composer.ir.affine import contiguous_strides
+from dvk.composer.ir.effects import is_view
 from dvk.composer.ir.symint import arguments
-from dvk.composer.rewrites.edit import packet, rebuilt, ref, users
+from dvk.composer.rewrites.edit import packet, reads, rebuilt, ref, users
 from dvk.records import Graph, Node
 
 MOST = 8
@@ -59,7 +61,8 @@ def _apart(
         or operand.dtype != node.dtype
         or packet(operand) not in ELEMENTWISE
         or len(readers[operand.name]) != 1
-        or not _is_reduced_again(node, readers)
+        or _reduces(operand, producers)
+        or not _stands_alone(node, readers, dim < len(operand.shape) - 1)
     ):
         return None
     return _slices(node, operand, dim)
@@ -74,8 +77,24 @@ def _dim(node: Node, rank: int) -> int | None:
     return dims[0] % rank if isinstance(dims, (list, tuple)) and len(dims) == 1 else None
 
 
-def _is_reduced_again(node: Node, readers: dict[str, list[Node]]) -> bool:
-    """Elementwise operators lead from the result to reductions, and to nothing else."""
+def _reduces(node: Node, producers: dict[str, Node]) -> bool:
+    """The value is computed from reductions, whose kernel it shares."""
+    pending, seen = [node], set[str]()
+    while pending and len(seen) <= STEPS:
+        one = pending.pop()
+        if packet(one) in aten.REDUCING:
+            return True
+        if one.name not in seen and (packet(one) in ELEMENTWISE or is_view(one)):
+            pending += [producers[name] for name in reads(one)]
+        seen.add(one.name)
+    return bool(pending)
+
+
+def _stands_alone(node: Node, readers: dict[str, list[Node]], across: bool) -> bool:
+    """Elementwise operators lead from the result to reductions alone, or `across` memory to results of its size.
+
+    A reader of another size would read what is reduced, too, as a norm does: in one row's kernel it is read once.
+    """
     size = math.prod(node.shape or ())
     pending, seen = [node], set[str]()
     reduced = False
@@ -84,6 +103,9 @@ def _is_reduced_again(node: Node, readers: dict[str, list[Node]]) -> bool:
             if reader.name in seen:
                 continue
             seen.add(reader.name)
+            if reader.op == "return":
+                reduced |= across
+                continue
             if not reader.op.startswith("aten.") or len(seen) > STEPS:
                 return False
             if packet(reader) in aten.REDUCING and math.prod(reader.shape or ()) < size:
