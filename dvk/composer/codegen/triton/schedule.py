@@ -214,7 +214,7 @@ def _pointwise(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
         # Arithmetic, not memory, is the limit: more independent elements per thread hide its latency.
         flat = [_flat(2 * block, 4), _flat(2 * block), *flat[:2]]
     if sum(i.op == "gather" for i in kernel.instrs) > MOST_GATHERS:
-        return flat
+        return [*flat]
     across = crossing(kernel)
     if across is not None:
         shapes = ((64, 64, 8), (32, 32, 4), (64, 32, 4), (32, 64, 4), (64, 16, 4), (16, 64, 4))
