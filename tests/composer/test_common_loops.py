@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dvk.composer import applicable
-from dvk.composer.compose import fuse
+from dvk.composer.compose import Plan, compose, fuse
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.lowering.common_loops import RECIPE, common_shapes
 from dvk.records import Graph
@@ -76,6 +76,14 @@ def test_the_image_is_read_once(name: str) -> None:
     (kernel,) = kernels(SHIFTED[name])
     images = 1 if name == "second_order" else 2
     assert sum(b.num_bytes for b in kernel.inputs) <= images * A.nbytes + 8
+
+
+def test_cuda_text_has_no_bounds_within_loops() -> None:
+    graph = capture(edges, A, B)
+    recipes = tuple(applicable(graph.graph, "cuda", "cuda"))
+    task = TASK.model_copy(update={"device": "cuda", "source": "class Model: pass"})
+    assert RECIPE not in recipes and "own_scatters" not in recipes
+    assert compose(task, graph, Plan(recipes), "cuda").source.count("__global__") >= 2
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Codegen(ABC):
     """
 
     excluded: ClassVar[frozenset[str]] = frozenset(
-        {"recurrent_sequences", "huge_pages", "column_sums", "own_scatters"}
+        {"recurrent_sequences", "huge_pages", "column_sums", "common_loops", "own_scatters"}
     )
     schedule_types: ClassVar[tuple[type[Schedule], ...]]
     has_families: ClassVar[bool] = False

@@ -26,7 +26,7 @@ class TritonCodegen(Codegen):
     """See the module."""
 
     has_families = True
-    excluded = Codegen.excluded - {"column_sums", "own_scatters"}
+    excluded = Codegen.excluded - {"column_sums", "common_loops", "own_scatters"}
     takes_sizes = True
     schedule_types = TRITON
 
