@@ -167,12 +167,12 @@ def _mask_for(model: Any, mask: Tensor) -> Tensor:
 
 
 def of_answers(values: Tensor, batch: AnswerBatch) -> Tensor:
-    """Log-probability of each answer given that it is one of its list, [R, K], from those of nodes; minus infinity for padding.
+    """Log-probability of each answer, [R, K], from those of nodes; minus infinity for padding. Its softmax is that among the listed ones.
 
     No product of matrices, which autocast would round.
     """
     summed = (batch.paths * values[:, None]).sum(-1)
-    return summed.masked_fill(batch.paths.sum(-1) == 0, -math.inf).log_softmax(-1)
+    return summed.masked_fill(batch.paths.sum(-1) == 0, -math.inf)
 
 
 def batches(rows: Sequence[AnswerList], most_tokens: int) -> list[list[int]]:

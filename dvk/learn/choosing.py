@@ -69,16 +69,25 @@ def lay_out(rows: Sequence[ChoiceRow], device: torch.device | str) -> ChoiceBatc
 
 def likelihoods(model: Any, batch: ChoiceBatch) -> torch.Tensor:
     """Log-probability of each answer among those of its row, [R, K]; minus infinity for padding."""
+    return _written(model, batch).log_softmax(-1)
+
+
+def _written(model: Any, batch: ChoiceBatch) -> torch.Tensor:
+    """The same among all texts."""
     return choosing.of_answers(choosing.scores(model, batch.answers), batch.answers)
 
 
 def started(model: Any, batch: ChoiceBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss of knowing nothing of speeds: half for the first answer of each row, the composer's own, half for all of them alike."""
-    logs = likelihoods(model, batch)
+    """Loss of knowing nothing of speeds: half for the first answer of each row, the composer's own, half for all of them alike.
+
+    A model learns to write so, too, not only to choose so: a longer answer has more to go wrong, in lists of any other length, too.
+    """
+    written = _written(model, batch)
+    logs = written.log_softmax(-1)
     real = (batch.gains > -math.inf).float()
     share = 0.5 * real / real.sum(-1, keepdim=True)
     share[:, 0] += 0.5
-    return _imitated(logs, share), _expected(logs, batch.gains).detach()
+    return _imitated(logs, share) + _imitated(written, share), _expected(logs, batch.gains).detach()
 
 
 def targets(gains: torch.Tensor, sharpness: float) -> torch.Tensor:

@@ -56,7 +56,7 @@ def test_an_answer_is_as_probable_as_if_the_model_wrote_freely_until_it_is_liste
     batch = choosing.lay_out([answer_list(backbone)], "cpu")
     with torch.no_grad():
         found = choosing.scores(backbone.model, batch, temperature)
-    (logs,) = choosing.of_answers(found, batch)
+    (logs,) = choosing.of_answers(found, batch).log_softmax(-1)
     assert float(logs.exp().sum()) == pytest.approx(1.0, abs=1e-5)
     for log, text in zip(logs.tolist(), TEXTS, strict=True):
         assert log == pytest.approx(by_hand(backbone, text, temperature), abs=1e-4), text

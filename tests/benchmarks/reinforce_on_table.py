@@ -58,7 +58,7 @@ def worth(model: HfBackbone, rows: Sequence[MeasuredTask]) -> dict[str, Any]:
         asked.append(AnswerList(model.encode(ask(row.question)), answers))
     for group in choosing.batches(asked, TOKENS):
         batch = choosing.lay_out([asked[i] for i in group], model.model.device)
-        found = choosing.of_answers(choosing.scores(model.model, batch), batch)
+        found = choosing.of_answers(choosing.scores(model.model, batch), batch).log_softmax(-1)
         for i, logs in zip(group, found.tolist(), strict=True):
             plans = {plan.text: plan for plan in known_plans(rows[i])}
             texts = rows[i].answers
@@ -91,6 +91,7 @@ def settings(given: argparse.Namespace) -> tuple[Config, Config]:
             "choose.start_epochs": 10,
             "choose.fit_epochs": given.epochs,
             "choose.reward_epochs": 0,
+            "choose.folds": 3,
             "learning.pack_tokens": 4096,
             **tiny,
         },
@@ -116,7 +117,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/reinforce-on-table"))
     parser.add_argument("--start", default="nano-from-zero")
     parser.add_argument("--size", default="tiny")
-    parser.add_argument("--epochs", type=float, default=10)
+    parser.add_argument("--epochs", type=float, default=6)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", type=int, default=16, help="tasks of a step")

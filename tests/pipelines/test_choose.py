@@ -116,8 +116,9 @@ def test_a_tasks_back_ends_are_in_one_fold() -> None:
     assert folds(rows[:1], 5) == [] == folds(rows, 1)
 
 
-def test_a_gain_within_its_standard_error_is_chance() -> None:
+def test_a_gain_within_two_standard_errors_is_chance() -> None:
     assert best_pass([[0.0, 0.0, 0.0, 0.0], [0.5, -0.4, 0.4, -0.4], [0.0, -0.1, 0.0, 0.0]]) == 0
+    assert best_pass([[0.0, 0.0, 0.0, 0.0], [0.5, -0.1, 0.4, 0.0]]) == 0
     assert best_pass([[0.0, 0.0, 0.0, 0.0], [0.5, -0.1, 0.4, 0.0], [0.5, 0.1, 0.4, 0.0]]) == 2
 
 

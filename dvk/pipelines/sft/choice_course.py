@@ -328,12 +328,12 @@ def folds(rows: Sequence[MeasuredTask], most: int) -> list[list[MeasuredTask]]:
 def best_pass(scores: Sequence[Sequence[float]]) -> int:
     """The best number of passes by the log-speedups that each gives the same tasks, at least two.
 
-    It is 0, the state before the first pass, unless the best is better by more than the standard error of its mean gain: the best of many
-    numbers of passes is a little better by chance.
+    It is 0, the state before the first pass, unless the best is better by more than two standard errors of its mean gain: the best of many
+    numbers of passes is a little better by chance, and other families of tasks than these may lose by it.
     """
     best = max(range(len(scores)), key=lambda n: fmean(scores[n]))
     gains = [after - before for before, after in zip(scores[0], scores[best], strict=True)]
-    return best if fmean(gains) > stdev(gains) / math.sqrt(len(gains)) else 0
+    return best if fmean(gains) > 2 * stdev(gains) / math.sqrt(len(gains)) else 0
 
 
 def _key(task: MeasuredTask) -> str:
