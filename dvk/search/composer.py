@@ -9,7 +9,8 @@ A call that replays its kernels as one CUDA graph is proposed once the structure
 end, as in `dvk optimize` of long calls: it is kept if it measured faster, and schedules are tried in it, because a slow host would hide
 their effect. If the others are timed on the device alone (`dvk.harness.session.judge_session`, contract `auto`), it is compared with
 nothing here, and proposed after the schedules. Second times decide between the two.
-Networks of many calls are graphs from the start: the host would hide what each recipe gains.
+Networks of many calls are graphs from the start: the host would hide what each recipe gains. Convolutions are tried in channels-last
+memory first, and everything else upon the faster layout.
 
 Earlier searches' measurements of kernels of the same class (`tunings`) steer it, too: a kernel starts with the schedule that was
 best, others are tried in the order of their gains, and losing ones are left out.
@@ -26,7 +27,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.kernel_classes import class_of, group_equal_kernels
 from dvk.composer.plan_change import graph_facts
-from dvk.composer.plan_space import AS_IT_IS, MEASURED, PlanSpace
+from dvk.composer.plan_space import AS_IT_IS, FIRST, MEASURED, PlanSpace
 from dvk.records import Candidate, Status, Verdict
 from dvk.records.skill_block import GraphFacts
 from dvk.search import Proposals, SearchProblem, as_it_is, device_of
@@ -130,22 +131,14 @@ def search(problem: SearchProblem) -> Proposals:
 
 
 def _search(planner: Planner) -> Proposals:
-    structures = planner.proposals()
-    verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
-    first = verdicts[0] if verdicts else None
-    replayed = bool(structures) and "cuda_graph" in structures[0][0].recipes
-    if first is not None and (
-        (first.status is Status.MISMATCH and planner.without(ROUND_OTHERWISE))
-        or (replayed and not any(map(is_right, verdicts)) and planner.without(("cuda_graph",)))
-    ):
-        structures = planner.proposals()
-        verdicts = yield [planner.candidate(plan, title) for plan, title in structures]
+    structures, verdicts, start = yield from _structures(planner)
     if structures:
-        base, best, chosen = speedup_of(verdicts[0]), structures[0][0], verdicts[0]
+        best, chosen = structures[start][0], verdicts[start]
+        base = speedup_of(chosen)
         gains = [
             (s / base if base else s, plan, v)
-            for (plan, _), v in zip(structures[1:], verdicts[1:], strict=True)
-            if (s := speedup_of(v)) and comparable(v, chosen)
+            for (plan, _), v in zip(structures, verdicts, strict=True)
+            if plan is not best and (s := speedup_of(v)) and comparable(v, chosen)
         ]
         helpful = dict.fromkeys(
             name
@@ -172,6 +165,62 @@ def _search(planner: Planner) -> Proposals:
         tuned = yield from tune(planner, best, chosen)
         if on_device and (replays := planner.replayed(tuned)):
             yield [planner.candidate(plan, title) for plan, title in replays]
+
+
+Structures = list[tuple[Plan, str]]
+Tried = tuple[Structures, list[Verdict | None], int]
+
+
+def _structures(planner: Planner) -> Generator[list[Candidate], list[Verdict | None], Tried]:
+    """The structures that were proposed, their verdicts, and the place of the one that the others change: a layout is tried before them."""
+    structures, verdicts, count, start = Structures(), list[Verdict | None](), 0, 0
+    for again in (True, False):
+        structures = planner.proposals()
+        count = 2 if is_layout(structures) else len(structures)
+        verdicts = yield [planner.candidate(plan, title) for plan, title in structures[:count]]
+        if not again or not _is_mended(planner, structures, verdicts):
+            break
+    if count < len(structures):
+        if is_faster(verdicts[1], verdicts[0]):
+            structures, start = [*structures[:count], *upon(structures)], 1
+        more = yield [planner.candidate(plan, title) for plan, title in structures[count:]]
+        verdicts = [*verdicts, *more]
+    return structures, verdicts, start
+
+
+def _is_mended(planner: Planner, structures: Structures, verdicts: list[Verdict | None]) -> bool:
+    """Whether they were refused for a recipe that is left out from now on."""
+    first = verdicts[0] if verdicts else None
+    if first is None:
+        return False
+    if first.status is Status.MISMATCH and planner.without(ROUND_OTHERWISE):
+        return True
+    replayed = "cuda_graph" in structures[0][0].recipes
+    return replayed and not any(map(is_right, verdicts)) and planner.without(("cuda_graph",))
+
+
+def is_layout(structures: Structures) -> bool:
+    """The second structure is the first in another layout, and others follow."""
+    if len(structures) < 3:
+        return False
+    (usual, _), (other, _) = structures[:2]
+    return bool(set(FIRST) & (set(other.recipes) - set(usual.recipes)))
+
+
+def upon(structures: Structures) -> Structures:
+    """What follows the first two structures, with the recipes of the second; what leaves recipes of the first out stays as it is."""
+    (usual, _), (layout, _), *others = structures
+    named = " and ".join(r for r in FIRST if r in layout.recipes)
+    result: Structures = []
+    for plan, title in others:
+        more = [r for r in plan.recipes if r not in usual.recipes]
+        added = [r for r in more if r not in layout.recipes]
+        if added:
+            known = any(r in more for r in FIRST)
+            title = title if known else title.replace("with ", f"with {named} and ", 1)
+            plan = Plan((*layout.recipes, *added))
+        result.append((plan, title))
+    return result
 
 
 def is_right(verdict: Verdict | None) -> bool:

@@ -54,6 +54,26 @@ def test_a_measured_recipe_is_kept_only_where_it_won(conv):
     assert "channels_last" in play(conv, faster_in_channels_last)[-1].recipes
 
 
+@pytest.mark.parametrize("gains", [True, False])
+def test_the_layout_is_decided_first_and_the_others_are_tried_upon_it(conv, gains):
+    """Few candidates are often all there are: none of them goes to a recipe in the slower layout."""
+    proposals = search(conv)
+    assert ["channels_last" in c.recipes for c in next(proposals)] == [False, True]
+    others = proposals.send([verdict(1.0), verdict(2.0 if gains else 0.5)])
+    assert others and all(("channels_last" in c.recipes) is gains for c in others)
+    assert all(("channels_last" in c.title) is gains for c in others)
+
+
+def test_what_lost_in_the_better_layout_is_not_taken_for_a_gain(conv):
+    """It is compared with the layout alone, not with the first candidate."""
+    found = play(
+        conv,
+        lambda c: 1.0 + ("channels_last" in c.recipes) - 0.5 * ("inplace_epilogue" in c.recipes),
+    )
+    assert {"channels_last", "inplace_epilogue"} <= {r for c in found for r in c.recipes}
+    assert "inplace_epilogue" not in found[-1].recipes
+
+
 def written(text: str, tmp_path: Path) -> SearchProblem:
     file = tmp_path / "task.py"
     file.write_text(
