@@ -11,6 +11,7 @@ from dvk.composer.ir.effects import packet_of
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.recurrence import GATES
 from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.lowering.matmul import RECIPE as PRODUCTS
 from dvk.composer.plan_line import read_plan, write_plan
 from dvk.composer.recipes import OWN_FAMILIES, RECIPES, applicable_to
 from dvk.records import BackendName, Candidate, Task
@@ -41,6 +42,8 @@ WITH = {
 """Recipes that pay only with others, and are tried with them."""
 SAVING = ("operator_parts", "own_windows", "own_gathers", "own_scatters", "own_moves", "own_scans")
 """Families that save passes over memory: on an H200 41 of 42 measured plans of training tasks gained by one of them, 1.53x."""
+SMALL_PRODUCT = 1 << 22
+"""Multiplications of a matrix product up to which the library's start costs more than its work."""
 LIBRARY = ("channels_last", "cudnn_benchmark")
 """Recipes that change how a library is called: tried without kernels in its place, too."""
 MANY_CALLS = 24
@@ -155,6 +158,8 @@ class PlanSpace:
         if (called := self._library_alone()) is not None:
             return called
         more = tuple(r for r in SAVING if r in self.order and r not in usual[0].recipes)
+        if self._has_small_products(usual[0].recipes):
+            more = (*more, PRODUCTS)
         if self.task.device != "cuda" or not more:
             return [usual, *others]
         own = f"with {', '.join(more)}"
@@ -165,6 +170,14 @@ class PlanSpace:
             if not set(more) & set(plan.recipes)
         ]
         return [(Plan((*usual[0].recipes, *more)), own + ending), *changed, usual]
+
+    def _has_small_products(self, recipes: Sequence[str]) -> bool:
+        """Matrix products that are left to the library are few multiplications each."""
+        if PRODUCTS not in self.order or PRODUCTS in recipes:
+            return False
+        made = self.fused((*recipes, PRODUCTS)).ordered
+        sizes = [k.num_rows * k.row_length for k in made if k.family == "product"]
+        return bool(sizes) and max(sizes) <= SMALL_PRODUCT
 
     def _library_alone(self) -> list[tuple[Plan, str]] | None:
         """Proposals where calls of a library, and biases behind them, are all there is to do on a GPU; None elsewhere.
