@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from dvk.agents import TaskContext
+from dvk.agents import TaskContext, preparing
 from dvk.agents.preparing import cache_folder, prepare
 from dvk.config import Config
 from dvk.errors import DvkError
@@ -69,3 +69,14 @@ def test_cached_tasks_depend_on_the_current_local_imports(tmp_path, monkeypatch)
         (tmp_path / "scales.py").write_text(f"SCALE = {scale}\n")
         found.append(next(prepare([path], "cpu", "cpp", Config(), kept=True)))
     assert found[0] == found[1] and found[0].task.id != found[2].task.id
+
+
+def test_on_a_gpu_half_of_the_cores_are_left_to_the_judges(monkeypatch):
+    """Later tasks would be prepared on all of them while the first ones wait to be judged."""
+    asked = []
+    monkeypatch.setattr(preparing, "_fresh", lambda *given: asked.append(given[4]) or iter(()))
+    monkeypatch.setattr(preparing.machine, "num_cores", lambda: 16)
+    for device in ("cuda", "cpu"):
+        assert not list(prepare([], device, "triton", Config()))
+    assert not list(prepare([], "cuda", "triton", Config(), workers=3))
+    assert asked == [8, 16, 3]
