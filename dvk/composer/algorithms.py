@@ -96,7 +96,9 @@ def numbers(kernel: Kernel, schedule: Schedule) -> tuple[str, ...]:
     """The parameters of a schedule as phrases: `block 1024`, `warps 8`. Parameters without effect are omitted."""
     without = {("splits", 1), ("xblock", 1)}
     if isinstance(schedule, MatmulSchedule):
-        schedule = replace(schedule, depth=depth_of(kernel, schedule))
+        form = form_of(kernel)
+        assert form is not None
+        schedule = replace(schedule, depth=depth_of(kernel, schedule, form))
     elif isinstance(schedule, CppLoops) and _is_chunk_idle(kernel, schedule):
         without.add(("chunk", schedule.chunk))
     printed = schedule.printed()

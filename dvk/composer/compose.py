@@ -122,7 +122,7 @@ def _fused(
     prims = lower(graph, *how, device=device)
     if repeated := matmul_rules.repeated(prims):
         prims = lower(graph, *how, repeated, device)
-    merge = partial(_may_merge, names)
+    merge = partial(_may_merge, names, device)
     strides = layouts.layouts(graph, prims)
     fixed = {v.base for v in prims.values.values() if isinstance(v, View)} | output_bases(prims)
     if recipes.COLUMN_SUMS in names:
@@ -151,16 +151,13 @@ def _fused(
 
 
 def _may_merge(
-    names: tuple[str, ...], first: FusionGroup, second: FusionGroup, value: IRNode
+    names: tuple[str, ...], device: str, first: FusionGroup, second: FusionGroup, value: IRNode
 ) -> bool:
     if reads_memory(second, value):
         return False
     if is_product(first) or is_product(second):
-        return (
-            not reads_elsewhere(first)
-            and not reads_elsewhere(second)
-            and may_join(first, second, value)
-        )
+        gathers = reads_elsewhere(first) or reads_elsewhere(second)
+        return (device == "cuda" or not gathers) and may_join(first, second, value)
     if (first.is_windowed or second.is_windowed) and (
         reads_elsewhere(first) or reads_elsewhere(second)
     ):
@@ -178,7 +175,7 @@ def is_codegen(group: FusionGroup) -> bool:
 
 
 def reads_elsewhere(group: FusionGroup) -> bool:
-    """The group reads at computed indices, which the loops of matmuls and windows do not support."""
+    """The group reads at computed indices, which loops of windows do not support, and those of matmuls on a GPU alone."""
     return any(p.op == "gather" for p in group.members)
 
 

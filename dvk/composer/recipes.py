@@ -245,6 +245,16 @@ RECIPES: dict[str, Recipe] = {
             "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours",
         ),
         _family(
+            "own_narrow",
+            "values of 8-bit floating-point types are converted, read or written, with their neighbours; finite scales",
+            devices=("cuda",),
+        ),
+        _family(
+            "own_narrow_matmul",
+            "a matrix product of int8 or 8-bit floating-point codes, scaled by tensors, rows or columns with finite scales",
+            devices=("cuda",),
+        ),
+        _family(
             "own_depthwise", "a convolution with one input channel a group, with its neighbours"
         ),
         _family(

@@ -53,7 +53,9 @@ def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:
 
 def widen(value: Any) -> Any:
     return (
-        value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        value.double()
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.itemsize > 1
+        else value
     )
 
 
@@ -65,6 +67,7 @@ def difference(
         return f"{found.dtype} {found.shape} {found.stride()}, not {same.dtype} {same.shape} {same.stride()}"
     if not same.is_floating_point():
         return None if torch.equal(found, same) else "values differ"
+    wide = wide.double()
     scale = wide.abs() + wide.pow(2).mean().sqrt()
     worst = ((found.double() - wide).abs() / (scale + 1e-30)).max().item()
     return None if worst <= bound else f"error {worst:.1e} of scale, allowed {bound:.0e}"

@@ -23,6 +23,8 @@ POINTERS = {
     "int16": "*i16",
     "int8": "*i8",
     "uint8": "*u8",
+    "float8_e4m3fn": "*fp8e4nv",
+    "float8_e5m2": "*fp8e5",
     "bool": "*i1",
 }
 

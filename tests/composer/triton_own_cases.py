@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from tests.composer.implicit_cases import IMPLICIT_CASES
 from tests.composer.place_cases import PLACE_CASES
+from tests.composer.narrow_cases import NARROW_CASES
 from tests.composer.triton_cases import HALF, Case, kinds, rand
 
 
@@ -365,6 +366,7 @@ OWN_CASES: dict[str, Case] = {
     ),
     **IMPLICIT_CASES,
     **PLACE_CASES,
+    **NARROW_CASES,
     # recurrent cells, taken apart
     "lstm_cell": Case(
         lambda x, h, c, *w: torch.lstm_cell(x, (h, c), *w),

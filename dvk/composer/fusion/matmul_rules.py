@@ -41,7 +41,7 @@ def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
     if is_product(first) or not readers:
         return True
     reads = max(math.prod(p.shape) // max(math.prod(value.shape), 1) for p in readers)
-    return reads <= FEW_READS or _cost(first) <= CHEAP_OPS
+    return reads <= FEW_READS or _cost(value, first) <= CHEAP_OPS
 
 
 def reads_memory(second: FusionGroup, value: IRNode) -> bool:
@@ -55,8 +55,28 @@ def reads_memory(second: FusionGroup, value: IRNode) -> bool:
     return reads and not (value.op == "bounded" and value.attrs.get("implicit"))
 
 
-def _cost(group: FusionGroup) -> int:
-    return sum(PRIMITIVES[p.op].cost for p in group.members if p.kind == "pw")
+def _cost(value: IRNode, group: FusionGroup) -> int:
+    """Simple operations for an element of `value`; computed indices are computed once for many."""
+    found: set[IRNode] = set()
+    pending = [value]
+    while pending:
+        prim = pending.pop()
+        if prim in group.index and prim not in found and prim.op != "gather":
+            found.add(prim)
+            pending += [o.base for o in prim.operands if isinstance(o, View)]
+    return sum(PRIMITIVES[p.op].cost for p in found if p.kind == "pw")
+
+
+def _walks_k(group: FusionGroup) -> bool:
+    """Some computed index varies along k, so that each product would compute it."""
+    return any(
+        part.vars & group.reduced
+        for prim in group.members
+        if prim.op == "gather"
+        for position in range(1, len(prim.operands))
+        if isinstance(prim.operands[position], View)
+        for part in group.reads(prim, position) or ()
+    )
 
 
 def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
@@ -74,6 +94,8 @@ def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
         or any(p not in group.index for p in times)
         or len({_dtype(p) for p in times}) > 1
     ):
+        return False
+    if _walks_k(group):
         return False
     behind: set[IRNode] = set()
     for prim in group.members:

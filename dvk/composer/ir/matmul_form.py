@@ -10,6 +10,8 @@ from dvk.composer.ir.affine import Var
 from dvk.composer.ir.loops import Argument, Instr, Kernel
 from dvk.composer.ir.nodes import IRNode
 
+SUMMED_IN_UNITS = 128
+
 
 @dataclass(frozen=True)
 class MatmulTerm:
@@ -54,6 +56,11 @@ class MatmulForm:
         return bool(self.terms[0].times.attrs.get("implicit"))
 
     @property
+    def rounds(self) -> int:
+        """Products of 8-bit codes whose sum matrix units keep, before it is added in float32; 0 for all."""
+        return SUMMED_IN_UNITS if self.terms[0].times.attrs.get("narrow") == "sums" else 0
+
+    @property
     def tf32(self) -> bool:
         """The task permits TF32 products."""
         return bool(self.terms[0].times.attrs["tf32"])
@@ -93,7 +100,7 @@ def form_of(kernel: Kernel) -> MatmulForm | None:
     if not columns:
         return None
     terms = tuple(
-        MatmulTerm(i, a, b, (_dtype(a, i), _dtype(b, i)), made)
+        MatmulTerm(i, a, b, (_dtype(a, i, made), _dtype(b, i, made)), made)
         for i, (a, b), made in zip(reduces, turned, times, strict=True)
     )
     return MatmulForm(batch, rows, columns, terms)
@@ -119,7 +126,9 @@ def _made_by(kernel: Kernel, value: Argument) -> Instr:
     return kernel.instrs[value.id]
 
 
-def _dtype(operand: Instr, reduce: Instr) -> str:
-    """The dtype of an operand in PyTorch; registers are wider than fp16 and bf16."""
+def _dtype(operand: Instr, reduce: Instr, times: IRNode) -> str:
+    """The dtype in which an operand is multiplied: that of PyTorch, as registers are wider than it; codes of 8 bits may become fp16."""
     prim = operand.prim
+    if times.attrs.get("narrow") == "halves":
+        return "float16"
     return prim.dtype if prim is not None else reduce.type

@@ -25,11 +25,15 @@ from dvk.records import Node
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 HALVES = ("float16", "bfloat16")
+EIGHTHS = ("float8_e4m3fn", "float8_e5m2")
+"""Floating-point types of 8 bits: values in memory, which kernels compute with in float32 or multiply in matrix units."""
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 BYTES = {
     "bool": 1,
     "uint8": 1,
     "int8": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
     "int16": 2,
     "float16": 2,
     "bfloat16": 2,
@@ -236,8 +240,8 @@ def reduced_dims(prim: IRNode) -> tuple[int, ...]:
 
 
 def register_type(dtype: str) -> str:
-    """The type of a value inside a kernel: fp16 and bf16 are computed in float32."""
-    return "float32" if dtype in HALVES else dtype
+    """The type of a value inside a kernel: floating-point types of 16 and 8 bits are computed in float32."""
+    return "float32" if dtype in HALVES or dtype in EIGHTHS else dtype
 
 
 def rounded(value: float, dtype: str) -> float:

@@ -16,6 +16,7 @@ from dvk.composer.lowering import (  # noqa: F401 - each registers its rules
     integers,
     losses,
     matmul,
+    narrow,
     pointwise,
     pooling,
     powers,

@@ -17,6 +17,7 @@ from typing import Any
 from dvk.composer.ir.effects import walk_refs
 from dvk.composer.ir.nodes import (
     BYTES,
+    EIGHTHS,
     FLOATS,
     HALVES,
     INTS,
@@ -43,6 +44,10 @@ CODEGEN_RULES: dict[str, dict[str, Rule]] = {}
 COARSE = ("log1p", "expm1", "tanh")
 """Operations whose full precision costs more than a result in fp16 or bf16 takes to be written; back ends may compute fewer digits.
 `unit` marks a `log1p` whose operand is between 0 and 1."""
+NARROW = "own_narrow"
+"""Recipe of kernels that read and write floating-point values of 8 bits."""
+NARROW_PRODUCTS = "own_narrow_matmul"
+"""Recipe of matmuls of quantised values."""
 FINITE = "finite"
 """A step that checks a weight and runs the original if an element is not finite."""
 
@@ -88,6 +93,12 @@ class Lowering:
     """The target device: PyTorch's kernels differ between devices for special values."""
     tf32: bool = False
     """Matmuls of float32 may use TF32: the task declares that class."""
+    narrow: bool = False
+    """Kernels may hold floating-point values of 8 bits."""
+    narrow_products: bool = False
+    """Matmuls of quantised operands multiply their codes."""
+    codes_only: bool = False
+    """The rule that runs may multiply nothing else."""
     coarse: bool = False
     """The operator that is lowered rounds its result to fp16 or bf16."""
     kept_whole: set[IRNode] = field(default_factory=set)
@@ -125,7 +136,7 @@ class Lowering:
         if self.coarse and op in COARSE:
             attrs["coarse"] = True
         result = dtype or ("bool" if op in PREDICATES else compute)
-        _check(shape, result, views)
+        self._check(shape, result, views)
         prim = IRNode("pw", op, shape, result, operands, {"compute": compute, **attrs})
         self.order.append(prim)
         return View(prim)
@@ -147,7 +158,7 @@ class Lowering:
             1 if d in dims else s for d, s in enumerate(operand.shape) if keepdim or d not in dims
         )
         dtype = dtype or operand.dtype
-        _check(shape, dtype, [operand])
+        self._check(shape, dtype, [operand])
         if all(operand.shape[d] == 1 for d in dims):
             return self.pointwise(
                 "as",
@@ -164,7 +175,7 @@ class Lowering:
     def scan(self, op: str, operand: View, dim: int, backward: bool = False) -> View:
         """A prefix reduction (`sum`, `prod`, `max`) up to each element along `dim`, or from it to the end if `backward`."""
         operand = self.push_views(operand)
-        _check(operand.shape, operand.dtype, [operand])
+        self._check(operand.shape, operand.dtype, [operand])
         if operand.shape[dim] == 1:
             return self.pointwise(
                 "as", operand, dtype=operand.dtype, compute=register_type(operand.dtype)
@@ -179,6 +190,14 @@ class Lowering:
         )
         self.order.append(prim)
         return View(prim)
+
+    def _check(self, shape: tuple[int, ...], dtype: str, operands: list[View]) -> None:
+        """Raise NotLowered for a value that kernels cannot hold."""
+        dtypes = {dtype, *(v.dtype for v in operands)}
+        if not dtypes <= BYTES.keys() or not (self.narrow or dtypes.isdisjoint(EIGHTHS)):
+            raise NotLowered("a dtype that kernels do not compute in")
+        if 0 in shape or any(0 in v.shape for v in operands):
+            raise NotLowered("a tensor without elements")
 
     def push_views(self, view: View) -> View:
         """Push a view down into a computed value, so that the slice is computed from slices of the operands and fuses with its reader."""
@@ -248,7 +267,10 @@ class Lowering:
             view
             if view.dtype == dtype
             else self.pointwise(
-                "as", view, dtype=dtype, compute=_float(dtype) if dtype in FLOATS else dtype
+                "as",
+                view,
+                dtype=dtype,
+                compute=_float(dtype) if dtype in FLOATS else register_type(dtype),
             )
         )
 
@@ -367,13 +389,6 @@ UNFIT = (
     OverflowError,
 )
 """Exceptions of rules on unexpected operands: a list in place of a tensor, a missing dimension."""
-
-
-def _check(shape: tuple[int, ...], dtype: str, operands: list[View]) -> None:
-    if any(d not in BYTES for d in (dtype, *(v.dtype for v in operands))):
-        raise NotLowered("a dtype that kernels do not compute in")
-    if 0 in shape or any(0 in v.shape for v in operands):
-        raise NotLowered("a tensor without elements")
 
 
 def _float(dtype: str) -> str:

@@ -15,7 +15,15 @@ from typing import Any
 
 from dvk.composer.ir.affine import ZERO, Affine, Var
 from dvk.composer.ir.nodes import FLOATS, View, register_type
-from dvk.composer.lowering.dispatch import Lowering, codegen_rule, is_number, padded
+from dvk.composer.lowering.dequantised import product_of_codes
+from dvk.composer.lowering.dispatch import (
+    Lowering,
+    NotLowered,
+    Rule,
+    codegen_rule,
+    is_number,
+    padded,
+)
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
@@ -32,6 +40,12 @@ def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
         "product": summing,
         "tf32": low.tf32 and left.dtype == "float32",
     }
+    if low.narrow_products and summing:
+        made = product_of_codes(low, left, right, summed, {"own": True, "product": True})
+        if made is not None:
+            return made
+    if low.codes_only:
+        raise NotLowered("operands that are not quantised")
     times = low.pointwise(
         "mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks
     )
@@ -137,3 +151,12 @@ def _spread(view: View, word: str, output: str, summed: list[str]) -> View:
         (),
         (*(next(kept) if c in word else 1 for c in output), *shape[len(shape) - len(summed) :]),
     )
+
+
+RULES_OF_PRODUCTS: dict[Rule, tuple[str, ...]] = {
+    _matmul: ("matmul", "mm", "bmm", "__matmul__"),
+    _linear: ("linear",),
+    _added: ("addmm", "baddbmm"),
+    _einsum: ("einsum",),
+}
+"""Rules whose operands may be quantised (`lowering.narrow`)."""

@@ -11,7 +11,7 @@ from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.lowering import common_loops
 from dvk.composer.lowering.common_loops import common_shapes
 from dvk.composer.lowering.copies import stored_as_read
-from dvk.composer.lowering.dispatch import CODEGEN_RULES, RULES, Lowering
+from dvk.composer.lowering.dispatch import CODEGEN_RULES, NARROW, NARROW_PRODUCTS, RULES, Lowering
 from dvk.records import Graph, Node
 
 
@@ -49,6 +49,8 @@ def lower(
         read_parts=_read_parts(graph),
         device=device,
         tf32=tf32,
+        narrow=may_own(NARROW) or may_own(NARROW_PRODUCTS),
+        narrow_products=may_own(NARROW_PRODUCTS),
         last_read=_last_read(graph),
         has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
         completed=common_shapes(graph) if may_own(common_loops.RECIPE) else {},

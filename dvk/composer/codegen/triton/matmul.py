@@ -9,13 +9,18 @@ import math
 from dataclasses import dataclass, field
 
 from dvk.composer.codegen.analysis.tiles import INT32, TileAxis
-from dvk.composer.codegen.triton.matmul_schedule import MIN_DOT, channels_of, padded_channels
+from dvk.composer.codegen.triton.matmul_schedule import (
+    CODES,
+    channels_of,
+    least_depth,
+    padded_channels,
+)
 from dvk.composer.codegen.triton.matmul_sums import MatmulPartials, behind, finish, open_loop
 from dvk.composer.codegen.triton.scalar import TYPES, cast
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.errors import CannotCompose
-from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.loops import READS, Instr, Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, MatmulTerm, form_of
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSkinny
 from dvk.composer.ir.symint import leaves_rest, power
@@ -42,6 +47,9 @@ class OperandTile(TritonWriter):
             return super().load(instr, policy)
         where, mask = self.guarded(instr)
         return f"tl.load({where}{f', {mask}, 0.0' if mask else ''})"
+
+    def gather(self, instr: Instr) -> str:
+        return self.gathered(instr) if instr.id == self.raw else super().gather(instr)
 
 
 def functions(
@@ -90,7 +98,7 @@ def _tiled(
         form,
         y,
         x,
-        depth_of(kernel, schedule),
+        depth_of(kernel, schedule, form),
         "tf32" if form.tf32 else schedule.dot or "ieee",
     )
     sums.run(piece, splits, schedule.stages)
@@ -116,9 +124,9 @@ def _side(name: str, variables: tuple[Var, ...], block: int) -> TileAxis:
     return TileAxis(name, variables, block, leaves_rest(size, block))
 
 
-def depth_of(kernel: Kernel, schedule: MatmulSchedule) -> int:
+def depth_of(kernel: Kernel, schedule: MatmulSchedule, form: MatmulForm) -> int:
     """Elements of k at a time: the schedule's, limited to the next power of two."""
-    least = MIN_DOT if isinstance(schedule, TritonProduct) else 2
+    least = least_depth(form) if isinstance(schedule, TritonProduct) else 2
     return max(min(schedule.depth, power(kernel.row_length)), least)
 
 
@@ -231,7 +239,7 @@ class _Sums:
                 i.id: (i, t.dtypes[0 if up else 1])
                 for i, t in zip(operands, self.form.terms, strict=True)
             }.values():
-                side = OperandTile(self.writer, axes, raw=instr.id if instr.op == "load" else -1)
+                side = OperandTile(self.writer, axes, raw=instr.id if instr.op in READS else -1)
                 if not defined:
                     side.tile.define(next(a for a in axes if a.name in ("ra", "rb")), base)
                     defined = True
@@ -248,7 +256,7 @@ class _Sums:
         raw = side.raw == instr.id and not instr.fill
         value = f"v{instr.id}"
         full = {a.name for a in side.axes_of(instr.id)} == {a.name for a in tile.vectors}
-        if row.masked and not (raw and instr.vars & set(row.vars)):
+        if row.masked and not (raw and instr.op == "load" and instr.vars & set(row.vars)):
             value = f"tl.where({row.name}mask, {value}, 0.0)"
         have = self.writer.k.inputs[instr.buffer].dtype if raw else instr.type
         if have != dtype:
@@ -264,6 +272,10 @@ class _Sums:
             self.writer.tile.put(f"{acc} += tl.sum({left}[:, :, None] * {right}[None, :, :], 1)")
             return
         exact = f', input_precision="{self.precision}"' if term.dtypes[0] == "float32" else ""
+        if term.dtypes[0] in CODES:
+            rounds = min(self.form.rounds, self.depth)
+            exact = f", max_num_imprecise_acc={rounds}" if rounds else ""
+            exact += ", out_dtype=tl.int32" if term.dtypes[0] == "int8" else ""
         self.writer.tile.put(f"{acc} = tl.dot({left}, {right}, {acc}{exact})")
 
 
@@ -277,7 +289,7 @@ def _skinny(
     wide = num_columns >= num_rows
     long = _side("x" if wide else "y", form.columns if wide else form.rows, schedule.block)
     short = TileAxis("y" if wide else "x", form.rows if wide else form.columns)
-    depth = depth_of(kernel, schedule)
+    depth = depth_of(kernel, schedule, form)
     k = TileAxis(
         "r",
         tuple(v for v in kernel.reduced if v.size > 1),
@@ -344,6 +356,7 @@ def _add_lines(
             for instr in writer.closure([other.id for _, _, other in sides], row_level=level):
                 writer.emit(instr)
         for reduce, one, other in sides:
-            times = f"v{one.id} * v{other.id}"
+            kind = writer.k.instrs[reduce].type
+            times = " * ".join(cast(f"v{i.id}", i.type, kind) for i in (one, other))
             added = f"tl.where(rmask, {times}, 0.0)" if k.masked else times
             writer.tile.put(f"acc{reduce}_n{place} += {added}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from dvk.composer.codegen.analysis.tiles import INT32
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, form_of
-from dvk.composer.ir.nodes import BYTES
+from dvk.composer.ir.nodes import BYTES, EIGHTHS, HALVES
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSchedule, TritonSkinny
 from dvk.composer.ir.symint import power
@@ -36,11 +36,43 @@ WASTE = 1.25
 MAX_TILES = 7
 """Number of different tiles among the alternatives."""
 MAX_OPTIONS = 10
-H200_GFLOPS = {"half": 6000.0, "tf32": 2800.0, "tf32x3": 800.0, "float32": 320.0, "float64": 60.0}
+CODES = ("int8", *EIGHTHS)
+"""Types that matrix units multiply four to a register."""
+MIN_CODES = 32
+"""Shortest k of a tile of 8-bit codes."""
+H200_GFLOPS = {
+    "byte": 11000.0,
+    "half": 6000.0,
+    "tf32": 2800.0,
+    "tf32x3": 800.0,
+    "float32": 320.0,
+    "float64": 60.0,
+}
 GFLOPS = {
-    (8, 0): {"half": 2300.0, "tf32": 1100.0, "tf32x3": 310.0, "float32": 110.0, "float64": 21.0},
-    (8, 6): {"half": 680.0, "tf32": 320.0, "tf32x3": 90.0, "float32": 270.0, "float64": 2.0},
-    (8, 9): {"half": 1000.0, "tf32": 480.0, "tf32x3": 140.0, "float32": 400.0, "float64": 2.4},
+    (8, 0): {
+        "byte": 4600.0,
+        "half": 2300.0,
+        "tf32": 1100.0,
+        "tf32x3": 310.0,
+        "float32": 110.0,
+        "float64": 21.0,
+    },
+    (8, 6): {
+        "byte": 1360.0,
+        "half": 680.0,
+        "tf32": 320.0,
+        "tf32x3": 90.0,
+        "float32": 270.0,
+        "float64": 2.0,
+    },
+    (8, 9): {
+        "byte": 2000.0,
+        "half": 1000.0,
+        "tf32": 480.0,
+        "tf32x3": 140.0,
+        "float32": 400.0,
+        "float64": 2.4,
+    },
     (9, 0): H200_GFLOPS,
 }
 """Compute capability → arithmetic rate of one multiprocessor with large tiles: Triton's `tl.dot`, in float32 without tensor cores.
@@ -53,6 +85,20 @@ LIBRARY = 0.8
 """Time of a library's matmul, relative to Triton's for the same arithmetic."""
 
 TILES = {
+    "byte": (
+        (128, 256, 128, 8, 3),
+        (128, 128, 128, 8, 4),
+        (128, 128, 128, 4, 4),
+        (128, 64, 128, 4, 4),
+        (64, 256, 128, 4, 4),
+        (64, 128, 128, 4, 4),
+        (64, 64, 128, 4, 4),
+        (32, 64, 256, 4, 4),
+        (64, 32, 256, 4, 4),
+        (16, 128, 128, 4, 4),
+        (16, 64, 256, 4, 4),
+        (16, 32, 512, 4, 3),
+    ),
     "half": (
         (128, 256, 64, 8, 3),
         (128, 128, 64, 8, 3),
@@ -102,6 +148,7 @@ TILES = {
 }
 """Class → rows, columns, depth, warps, stages."""
 TALL = {
+    "byte": (),
     "half": ((256, 128, 64, 8, 3), (256, 64, 64, 8, 3), (128, 32, 64, 4, 4)),
     "tf32": ((256, 128, 32, 8, 3), (256, 64, 32, 8, 3), (128, 32, 32, 4, 4)),
     "tf32x3": ((128, 32, 32, 4, 3),),
@@ -110,7 +157,14 @@ TALL = {
 }
 """Further tiles for convolutions, which have many more pixels than channels; pixels are rows or columns."""
 SPLITS = (1, 2, 4, 8, 16, 32)
-EFFICIENCY = {"half": 8192.0, "tf32": 4096.0, "tf32x3": 4096.0, "float32": 1024.0, "float64": 256.0}
+EFFICIENCY = {
+    "byte": 8192.0,
+    "half": 8192.0,
+    "tf32": 4096.0,
+    "tf32x3": 4096.0,
+    "float32": 1024.0,
+    "float64": 256.0,
+}
 """Elements of a tile at which half of a multiprocessor's rate is reached."""
 
 
@@ -208,7 +262,7 @@ def _work(kernel: Kernel, gpu: Gpu) -> MatmulWork:
     form = form_of(kernel)
     assert form is not None
     dtype = form.dtype
-    kind = "half" if dtype in ("float16", "bfloat16") else "tf32" if form.tf32 else dtype
+    kind = kind_of(form)
     batch, rows, columns = map(int, form.sizes)
     return MatmulWork(
         (batch, rows, columns),
@@ -220,6 +274,18 @@ def _work(kernel: Kernel, gpu: Gpu) -> MatmulWork:
         gpu,
         int(channels_of(kernel, form)),
     )
+
+
+def kind_of(form: MatmulForm) -> str:
+    """Class of tiles."""
+    if form.dtype in CODES:
+        return "byte"
+    return "half" if form.dtype in HALVES else "tf32" if form.tf32 else form.dtype
+
+
+def least_depth(form: MatmulForm) -> int:
+    """Shortest k of a tile that `tl.dot` accepts."""
+    return MIN_CODES if kind_of(form) == "byte" else MIN_DOT
 
 
 def _shape(option: MatmulSchedule) -> MatmulSchedule:

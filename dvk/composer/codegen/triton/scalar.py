@@ -15,7 +15,9 @@ from collections.abc import Iterable
 
 from dvk.composer.codegen.analysis.online import nan_shows_anyway
 from dvk.composer.codegen.triton.device_functions import FUNCTION_NEEDS, FUNCTIONS
+from dvk.composer.codegen.triton.narrow_functions import NARROW_FUNCTIONS, NARROW_NEEDS
 from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.nodes import EIGHTHS
 from dvk.composer.ir.primitives import INTEGERS_ONLY, PRIMITIVES, reduction, result_type
 from dvk.composer.ir.symint import SymbolicSize
 
@@ -29,6 +31,8 @@ TYPES = {
     "int32": "tl.int32",
     "int64": "tl.int64",
     "uint8": "tl.uint8",
+    "float8_e4m3fn": "tl.float8e4nv",
+    "float8_e5m2": "tl.float8e5",
     "bool": "tl.int1",
 }
 FLOAT = ("float32", "float64")
@@ -188,8 +192,14 @@ def dvk_product(a, b):
     return a * b
 """,
     **FUNCTIONS,
+    **NARROW_FUNCTIONS,
 }
-NEEDS = {"dvk_tanh": ("dvk_expm1",), "dvk_tanh_f64": ("dvk_expm1_f64",), **FUNCTION_NEEDS}
+NEEDS = {
+    "dvk_tanh": ("dvk_expm1",),
+    "dvk_tanh_f64": ("dvk_expm1_f64",),
+    **FUNCTION_NEEDS,
+    **NARROW_NEEDS,
+}
 
 
 def called(op: str) -> str:
@@ -239,6 +249,10 @@ def helpers_of(kernel: Kernel) -> set[str]:
                 scan_joiner(instr),
                 *([helper("dvk_max", instr.type)] if instr.type in FLOAT else []),
             }
+    types = {buffer.dtype for buffer in (*kernel.inputs, *kernel.outputs)}
+    types |= {instr.prim.dtype for instr in kernel.instrs if instr.prim is not None}
+    for dtype in types.intersection(EIGHTHS):
+        result |= {f"dvk_{dtype}", f"dvk_wide_{dtype}"}
     return with_needs(result)
 
 
@@ -282,6 +296,11 @@ def cast(text: str, have: str, want: str) -> str:
         return text
     if want == "bool":
         return f"({text} != 0)"
+    if have in EIGHTHS and want != "float16":
+        wide = f"dvk_wide_{have}({text})"
+        return wide if want == "float32" else f"{wide}.to({TYPES[want]})"
+    if want in EIGHTHS:
+        return f"dvk_{want}({text})" if have in FLOAT else f"dvk_{want}({text}.to(tl.float32))"
     if have in FLOAT and want in ("int8", "int16", "uint8"):
         # Out of range, narrow integers wrap as they do in PyTorch; a direct conversion saturates.
         return f"{text}.to(tl.int32).to({TYPES[want]})"

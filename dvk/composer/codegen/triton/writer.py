@@ -168,7 +168,7 @@ class TritonWriter:
             have = self.k.instrs[source.id].type if isinstance(source, Ref) else instr.type
             target = instr.op.removeprefix("cast_")
             text = cast(self.arg(source, have, True), have, target)
-            return text if target == instr.type else f"{text}.to({TYPES[instr.type]})"
+            return cast(text, target, instr.type)
         wants = [instr.compute] * len(numbers)
         if instr.op in ("not", "where"):
             wants[0] = "bool"
@@ -221,7 +221,11 @@ class TritonWriter:
         return cast(text, kind, instr.type)
 
     def gather(self, instr: Instr) -> str:
-        """A load at computed indices; invalid indices are not read."""
+        """A load at computed indices, in the register's type."""
+        return cast(self.gathered(instr), self.k.inputs[instr.buffer].dtype, instr.type)
+
+    def gathered(self, instr: Instr) -> str:
+        """A load at computed indices, in the type of memory; invalid indices are not read."""
         where, _ = self.access(f"a{instr.buffer}", instr.offset)
         mask = [m for m in (self.tile.mask(self.tile.reaching(instr.vars)),) if m]
         vectors = self.axes_of(instr.id)
@@ -234,11 +238,7 @@ class TritonWriter:
             where += f" + {text} * {step}"  # even if a step is none: a mask of a vector needs a vector of indices
         kind = self.k.inputs[instr.buffer].dtype
         other = literal(nowhere(instr.type), instr.type if instr.type in FLOAT else kind)
-        return cast(
-            f"tl.load({where}, {' & '.join(mask)}, {other})" if mask else f"tl.load({where})",
-            kind,
-            instr.type,
-        )
+        return f"tl.load({where}, {' & '.join(mask)}, {other})" if mask else f"tl.load({where})"
 
     def inside(self, instr: Instr) -> str:
         """Source text of the check that a value's bounds hold."""

@@ -1,0 +1,111 @@
+"""Matmuls of quantised operands: their codes are multiplied, and what does not vary along k scales the sum.
+
+`(x.float() * s) @ (w.float() * t)`, with codes x and w of 8 bits and scales s and t of rows, columns or whole tensors, is the sum of the
+products of codes, times s and t. A sum of integers is exact; a sum of floating-point codes has float32's accuracy unless the result is
+rounded to 16 bits anyway. Scales must be finite: an infinite one would meet zeros in the original alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dvk.composer.ir.affine import ZERO, Affine, Var
+from dvk.composer.ir.nodes import EIGHTHS, FLOATS, HALVES, Operand, View, register_type
+from dvk.composer.lowering.dispatch import Lowering
+
+CODES = ("int8", *EIGHTHS)
+"""Types of codes that matrix units multiply."""
+CONVERSIONS = ("as", "cast")
+
+
+@dataclass(frozen=True)
+class Dequantised:
+    """An operand of a matmul as codes times factors."""
+
+    codes: View
+    factors: tuple[Operand, ...]
+    """Each broadcasts to the operand without the dimensions that are summed."""
+
+
+def dequantised(view: View, summed: int) -> Dequantised | None:
+    """Codes and factors of an operand whose last `summed` dimensions are summed; None for others."""
+    factors: list[Operand] = []
+    while view.base.kind == "pw":
+        base = view.base
+        if base.op in CONVERSIONS and len(base.operands) == 1 and base.dtype in FLOATS:
+            inner = base.operands[0]
+            if not isinstance(inner, View):
+                return None
+            view = _through(inner, view)
+            if view.dtype in CODES:
+                return Dequantised(view, tuple(factors))
+            continue
+        if base.op != "mul":
+            return None
+        parts = [_through(o, view) if isinstance(o, View) else o for o in base.operands]
+        kept = [_without(part, summed) if isinstance(part, View) else part for part in parts]
+        number = next((n for n, part in enumerate(kept) if part is not None), None)
+        other = None if number is None else parts[1 - number]
+        if number is None or not isinstance(other, View):
+            return None
+        factors.append(kept[number])  # type: ignore[arg-type]
+        view = other
+    return None
+
+
+def _through(operand: View, view: View) -> View:
+    """An operand of a view's base, read through the view."""
+    made = operand.then("expand", view.base.shape, view.base.shape)
+    for step in view.steps:
+        made = made.then(step.method, step.args, step.after)
+    return made
+
+
+def _without(view: View, summed: int) -> View | None:
+    """A factor without its last `summed` dimensions; None if it varies along them, or has no index."""
+    index = tuple(Affine.of(Var(size)) if size > 1 else ZERO for size in view.shape)
+    where = view.base_index(index)
+    along = frozenset().union(*(part.vars for part in index[len(index) - summed :]))
+    if where is None or any(part.vars & along for part in where):
+        return None
+    for _ in range(summed):
+        view = view.then("select", (len(view.shape) - 1, 0), view.shape[:-1])
+    return view
+
+
+def product_of_codes(
+    low: Lowering, left: View, right: View, summed: int, marks: dict[str, Any]
+) -> View | None:
+    """The product of two dequantised operands, in float32; None for others."""
+    sides = [dequantised(view, summed) for view in (left, right)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    codes = [sides[0].codes, sides[1].codes]
+    if (codes[0].dtype == "int8") != (codes[1].dtype == "int8"):
+        return None
+    rough = left.dtype in HALVES
+    value = sum_of_codes(low, codes[0], codes[1], summed, marks, "sums" if rough else "halves")
+    for factor in (*sides[0].factors, *sides[1].factors):
+        value = low.pointwise("mul", value, factor, dtype="float32", compute="float32")
+    return value
+
+
+def sum_of_codes(
+    low: Lowering, left: View, right: View, summed: int, marks: dict[str, Any], how: str
+) -> View:
+    """The sum of products of codes, in float32.
+
+    Args:
+        how: of floating-point codes, `fast`: matrix units add them with fewer bits than float32; `sums`: sums of 128 products are added in
+            float32; `halves`: they are multiplied as fp16, which holds each code, and added in float32.
+    """
+    whole = left.dtype == "int8"
+    kind = "int32" if whole else register_type(left.dtype)
+    if not whole and left.dtype != right.dtype:
+        how = "halves"
+    marks = {**marks, "tf32": False, **({} if whole else {"narrow": how})}
+    times = low.pointwise("mul", left, right, dtype=kind, compute=kind, **marks)
+    rank = len(times.shape)
+    added = low.reduce("sum", times, tuple(range(rank - summed, rank)), False, **marks)
+    return low.pointwise("cast", added, dtype="float32", compute="float32") if whole else added
