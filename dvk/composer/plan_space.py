@@ -26,6 +26,7 @@ MEASURED = (
     "cuda_graph",
     "cudnn_benchmark",
     "fold_scale",
+    "grouped_experts",
     "inplace_epilogue",
     "operator_parts",
     "pack_linears",
@@ -38,6 +39,7 @@ FIRST = ("channels_last",)
 WITH = {
     "own_convolution": ("channels_last",),
     "operator_parts": ("own_windows", "own_gathers", "own_moves", "own_arg_reductions"),
+    "grouped_experts": ("own_gathers", "own_matmul", "own_scans"),
 }
 """Recipes that pay only with others, and are tried with them."""
 SAVING = ("operator_parts", "own_windows", "own_gathers", "own_scatters", "own_moves", "own_scans")

@@ -47,6 +47,8 @@ class Row:
     """Bytes that must be read; 0 for all arguments."""
     library: Callable[..., Any] | None = None
     """The library's best; None for `forward` itself, run eagerly."""
+    waits: bool = False
+    """The library's calls wait for the device: their time includes the host's."""
 
 
 class Composed(Program):
@@ -158,13 +160,13 @@ def measured(row: Row, compiles: bool, most: int, until: float) -> dict[str, Any
     gb_per_s = of_machine("cuda").gpu.gb_per_s
     roof = max(row.flops / FLOPS[row.peak] * 1e6, num_bytes / gb_per_s / 1e3)
     found: dict[str, Any] = {"family": row.family, "shape": row.name, "roofline_us": round(roof, 1)}
-    found["library_us"] = round(device_us(library, args), 1)
+    found["library_us"] = round((events_us if row.waits else device_us)(library, args), 1)
     run, found["schedules"] = Composed(row.forward, args, "cuda").tuned(most, until)
     found["dvk_us"] = round(device_us(run, args), 1)
     found["error"] = error(run(*args), want)
     found["times_library"] = round(found["library_us"] / found["dvk_us"], 3)
     found["of_roofline"] = round(roof / found["dvk_us"], 3)
-    if compiles:
+    if compiles and not row.waits:
         torch._dynamo.reset()
         made = torch.compile(row.forward, mode="max-autotune-no-cudagraphs", dynamic=False)
         found["compile_us"] = round(device_us(made, args), 1)

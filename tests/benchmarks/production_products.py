@@ -215,6 +215,43 @@ def grouped_by_calls(
     ).view(len(expert), -1, gate.shape[1])
 
 
+def mixture(
+    x: torch.Tensor, router: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    """A mixture of experts as models write it: a loop over experts, each with the tokens that chose it."""
+    shares, chosen = torch.topk(torch.softmax(F.linear(x, router).float(), -1), 2, -1)
+    shares = (shares / shares.sum(-1, keepdim=True)).to(x.dtype)
+    out = torch.zeros_like(x)
+    for n in range(len(gate)):
+        token, pick = torch.where(chosen == n)
+        rows = x[token]
+        made = F.linear(F.silu(F.linear(rows, gate[n])) * F.linear(rows, up[n]), down[n])
+        out.index_add_(0, token, made * shares[token, pick, None])
+    return out
+
+
+def _mixture() -> Iterator[Row]:
+    for tokens in (4096, 64, 512):
+        for model, e, k, n in (
+            ("Mixtral 8x7B", 8, 4096, 14336),
+            ("Qwen3 30B-A3B with 16 experts", 16, 2048, 768),
+        ):
+            yield Row(
+                "mixture",
+                f"{model}, {tokens} tokens",
+                mixture,
+                lambda t=tokens, e=e, k=k, n=n: [
+                    _randn(t, k),
+                    _randn(e, k),
+                    _randn(e, n, k),
+                    _randn(e, n, k),
+                    _randn(e, k, n),
+                ],
+                12.0 * tokens * k * n,
+                waits=True,
+            )
+
+
 EXPERTS = (("Mixtral 8x7B", 8, 2, 4096, 14336), ("Qwen3 30B-A3B", 128, 8, 2048, 768))
 
 
@@ -266,6 +303,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Row]]] = {
     "int8": _int8,
     "quantise": _quantise,
     "dynamic": _dynamic,
+    "mixture": _mixture,
     "few": _few,
     "grouped": _grouped,
 }

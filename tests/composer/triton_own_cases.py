@@ -364,6 +364,19 @@ OWN_CASES: dict[str, Case] = {
         lambda: [rand(24), rand(33, 20), rand(20, 24)],
         4e-6,
     ),
+    "experts_of_blocks": Case(
+        lambda x, w, token, expert: torch.tanh(
+            torch.bmm(x[token].view(5, 16, 40), w[expert].transpose(1, 2))
+        ),
+        lambda: [
+            rand(20, 40),
+            rand(4, 48, 40),
+            torch.randint(20, (80,)),
+            torch.randint(-4, 4, (5,)),
+        ],
+        4e-6,
+        kinds("product"),
+    ),
     **IMPLICIT_CASES,
     **PLACE_CASES,
     **NARROW_CASES,

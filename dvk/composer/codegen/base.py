@@ -116,6 +116,7 @@ class Codegen(ABC):
 
     excluded: ClassVar[frozenset[str]] = frozenset(
         {"recurrent_sequences", "huge_pages", "column_sums", "common_loops", "own_scatters"}
+        {"recurrent_sequences", "huge_pages", "column_sums", "grouped_experts"}
     )
     schedule_types: ClassVar[tuple[type[Schedule], ...]]
     has_families: ClassVar[bool] = False

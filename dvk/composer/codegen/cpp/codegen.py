@@ -21,7 +21,7 @@ class CppCodegen(Codegen):
     """See the module."""
 
     schedule_types = CPP
-    excluded = frozenset({"own_narrow", "own_narrow_matmul"})
+    excluded = frozenset({"grouped_experts", "own_narrow", "own_narrow_matmul"})
     has_families = True
     has_recurrences = True
     takes_sizes = True

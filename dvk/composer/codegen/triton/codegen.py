@@ -27,6 +27,7 @@ class TritonCodegen(Codegen):
 
     has_families = True
     excluded = Codegen.excluded - {"column_sums", "common_loops", "own_scatters"}
+    excluded = Codegen.excluded - {"column_sums", "grouped_experts"}
     takes_sizes = True
     schedule_types = TRITON
 

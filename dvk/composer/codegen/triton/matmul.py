@@ -140,13 +140,18 @@ def _place(writer: TritonWriter, counts: tuple[int, ...], splits: int, at: str, 
         tile.put(f"piece = {at} // {batch * ups * sides}")
         tile.put(f"place = {at} % {batch * ups * sides}")
         piece, rest = "piece", "place"
+    # Blocks of rows that read one expert's weights come one after the other, and share them in L2.
+    across = batch > 1 and ups == 1 and any(i.op == "gather" for i in writer.k.instrs)
+    row = "z" if across else "yid"
+    if across:
+        batch, ups = 1, batch
     if batch > 1:
         tile.put(f"z = {rest} // {ups * sides}")
         tile.put(f"flat = {rest} % {ups * sides}")
         rest = "flat"
     if ups == 1 or sides == 1 or group <= 1:
         if ups > 1:
-            tile.put(f"yid = {rest}" + (f" // {sides}" if sides > 1 else ""))
+            tile.put(f"{row} = {rest}" + (f" // {sides}" if sides > 1 else ""))
         if sides > 1:
             tile.put(f"xid = {rest}" + (f" % {sides}" if ups > 1 else ""))
         return piece
@@ -156,7 +161,7 @@ def _place(writer: TritonWriter, counts: tuple[int, ...], splits: int, at: str, 
     if ups % group:
         tile.put(f"high = tl.minimum({ups} - first, {group})")
         high = "high"
-    tile.put(f"yid = first + within % {high}")
+    tile.put(f"{row} = first + within % {high}")
     tile.put(f"xid = within // {high}")
     return piece
 
