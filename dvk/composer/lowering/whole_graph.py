@@ -56,6 +56,8 @@ def lower(
         completed=common_shapes(graph) if may_own(common_loops.RECIPE) else {},
     )
     kept, read = pinned(graph) | unknown(graph), set[str]()
+    state = _begun(graph, may_own, tf32, device)
+    kept = pinned(graph) | unknown(graph)
     origins: dict[IRNode, str] = {}
     laid: dict[IRNode, tuple[int, ...]] = {}
     walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
@@ -94,6 +96,24 @@ def lower(
     for view, piece in pieces.items():
         origins[piece] = f"{origins[view.base]}[{numbers.setdefault(view.steps, len(numbers))}]"
     return PrimGraph(tuple(state.order), state.values, graph.outputs, origins, pieces)
+
+
+def _begun(graph: Graph, may_own: Callable[[str], bool], tf32: bool, device: str) -> Lowering:
+    """What rules see before the first operator."""
+    named = {
+        (node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"
+    }
+    return Lowering(
+        nodes={node.name: node for node in graph.nodes},
+        named=named,
+        read_parts=_read_parts(graph),
+        device=device,
+        tf32=tf32,
+        narrow=may_own(NARROW) or may_own(NARROW_PRODUCTS),
+        narrow_products=may_own(NARROW_PRODUCTS),
+        last_read=_last_read(graph),
+        has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
+    )
 
 
 def _store_as_read(
