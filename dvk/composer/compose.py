@@ -24,6 +24,7 @@ from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.whole_graph import PrimGraph, lower
+from dvk.composer.occasion import is_static
 from dvk.composer.rewrites import cudnn
 from dvk.records import Candidate, Graph, Task
 
@@ -344,6 +345,8 @@ class _Programs:
         back = part.composition.back
         backward = None if back is None else self._program(part, back, kernels, writer, chosen)
         replayed = "cuda_graph" in recipes_of and part.task.device == "cuda"
+        # Only some rewrites take out of a graph what waits for the device.
+        replayed &= is_static(part.captured.graph) or is_static(part.composition.graph)
         fused = facts.Fused(part.captured, program, replayed, backward, part.ranges, part.within)
         whole = self.fused[-1].joined(fused) if self.fused else None
         self.fused[-1:] = [whole] if whole is not None else [*self.fused[-1:], fused]
