@@ -254,12 +254,12 @@ RECIPES: dict[str, Recipe] = {
         ),
         _family(
             "own_narrow",
-            "values of 8-bit floating-point types are converted, read or written, with their neighbours; finite scales",
+            "values of 8-bit floating-point types are converted, read or written, with their neighbours",
             devices=("cuda",),
         ),
         _family(
             "own_narrow_matmul",
-            "a matrix product of int8 or 8-bit floating-point codes, scaled by tensors, rows or columns with finite scales",
+            "a matrix product of int8 or 8-bit floating-point codes, scaled by tensors, rows or columns",
             devices=("cuda",),
         ),
         _family(

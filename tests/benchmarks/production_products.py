@@ -33,9 +33,9 @@ def _bf16() -> Iterator[Row]:
     shapes = {
         "4096 cubed": (4096, 4096, 4096),
         "Llama 3 8B up, 4096 tokens": (4096, 4096, 14336),
-        "Qwen2.5 7B down, 1000 tokens": (1000, 18944, 3584),
+        "GPT-2 XL head, 512 tokens": (512, 1600, 50257),
+        "Whisper large v3 head, 448 tokens": (448, 1280, 51866),
         "Llama 3 8B qkv, 777 tokens": (777, 4096, 6144),
-        "Qwen2.5 7B qkv, 3000 tokens": (3000, 3584, 4608),
         "Llama 3 8B up, 16 tokens": (16, 4096, 14336),
     }
     for name, (m, k, n) in shapes.items():

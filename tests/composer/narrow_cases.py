@@ -63,7 +63,20 @@ def summed(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, t: torch.Tensor) -
     return F.silu(torch._int_mm(x, w.t()).to(s.dtype) * s * t)
 
 
+def infinite(x: torch.Tensor, w: torch.Tensor, t: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return shown(through_codes(x, w, t).float())
+
+
+def with_infinity(*shape: int) -> torch.Tensor:
+    x = torch.randn(*shape)
+    x[1, 2] = float("inf")
+    return x
+
+
 NARROW_CASES: dict[str, Case] = {
+    "infinite_activations": Case(
+        infinite, lambda: [with_infinity(20, 64), whole(24, 64), scales(24, 1)], 2e-3
+    ),
     "casts_to_e4m3": Case(lambda x: shown(x.to(E4M3).float()), lambda: [edges()], 1e-7),
     "casts_to_e5m2": Case(lambda x: shown(x.to(E5M2).float()), lambda: [edges()], 1e-7),
     "codes_of_halves": Case(

@@ -2,11 +2,12 @@
 
 `(x.float() * s) @ (w.float() * t)`, with codes x and w of 8 bits and scales s and t of rows, columns or whole tensors, is the sum of the
 products of codes, times s and t. A sum of integers is exact; a sum of floating-point codes has float32's accuracy unless the result is
-rounded to 16 bits anyway. Scales must be finite: an infinite one would meet zeros in the original alone.
+rounded to 16 bits anyway. An infinite scale makes its results NaN, as it does in the original where it meets a code that is zero.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from dvk.composer.lowering.dispatch import Lowering
 CODES = ("int8", *EIGHTHS)
 """Types of codes that matrix units multiply."""
 CONVERSIONS = ("as", "cast")
+MOST_WHOLE = 1 << 17
+"""Products of int8 codes whose sum int32 holds."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,18 @@ def product_of_codes(
     if sides[0] is None or sides[1] is None:
         return None
     codes = [sides[0].codes, sides[1].codes]
-    if (codes[0].dtype == "int8") != (codes[1].dtype == "int8"):
+    length = math.prod(codes[0].shape[-summed:])
+    if (codes[0].dtype == "int8") != (codes[1].dtype == "int8") or left.dtype == "float64":
+        return None
+    if codes[0].dtype == "int8" and length > MOST_WHOLE:
         return None
     rough = left.dtype in HALVES
     value = sum_of_codes(low, codes[0], codes[1], summed, marks, "sums" if rough else "halves")
     for factor in (*sides[0].factors, *sides[1].factors):
+        if isinstance(factor, View):
+            factor = low.typed(factor, "float32")
+            nothing = low.pointwise("mul", factor, 0.0, compute="float32")
+            factor = low.pointwise("add", factor, nothing, compute="float32")
         value = low.pointwise("mul", value, factor, dtype="float32", compute="float32")
     return value
 
