@@ -248,14 +248,13 @@ class _Reader:
         name = packet(node)
         if name == "index":
             return self._read(node)
-        if name in ("reshape", "view", "squeeze") and isinstance(self._role(node.args[0]), int):
-            below = self.body.steps[self._role(node.args[0])]  # type: ignore[index]
-            rows = below.kind == "rows" and self._width(below) == self._asked(node)
-            return Step("same", node, (self._operand(node.args[0]),)) if rows else None
-        if name in ("unsqueeze",) and isinstance(self._role(node.args[0]), int):
-            below = self.body.steps[self._role(node.args[0])]  # type: ignore[index]
-            fits = below.kind == "picked" and node.args[1] in (1, -1)
-            return Step("same", node, (self._operand(node.args[0]),)) if fits else None
+        below = self._below(node.args[0])
+        if name in ("reshape", "view", "squeeze") and below is not None:
+            same = below.kind == "rows" and self._width(below) == self._asked(node)
+            return Step("same", node, (self._operand(node.args[0]),)) if same else None
+        if name == "unsqueeze" and below is not None:
+            same = below.kind == "picked" and node.args[1] in (1, -1)
+            return Step("same", node, (self._operand(node.args[0]),)) if same else None
         operands = tuple(map(self._operand, node.args))
         if any(isinstance(self._role(a), str) for a in node.args):
             return None
@@ -265,6 +264,11 @@ class _Reader:
         row = aten.OPERATORS.get(name.removesuffix("_"))
         plain = row is not None and row.category in (*aten.POINTWISE, "cast")
         return Step("elementwise", node, operands) if plain else None
+
+    def _below(self, value: Any) -> Step | None:
+        """The step that makes an operand."""
+        step = self._role(value)
+        return self.body.steps[step] if isinstance(step, int) else None
 
     def _operand(self, value: Any) -> Operand:
         step = self._role(value)
@@ -283,14 +287,13 @@ class _Reader:
         below = source
         while packet(below) == "unsqueeze":  # one for each expert
             below = self.nodes[ref(below.args[0]) or ""]
-        plain = {"source": below.name}
         if roles == ["token"] and len(shape) == 2 and shape[0] == tokens:
-            return Step("rows", node, **plain)
+            return Step("rows", node, source=below.name)
         ahead = len(places) == 2 and places[0] is None and shape[:2] == (1, tokens)
         if ahead and roles[1] == "token" and len(shape) == 3:
-            return Step("rows", node, **plain)
+            return Step("rows", node, source=below.name)
         if roles == ["token", "pick"] and shape in ((tokens, picks), (tokens, picks, 1)):
-            return Step("picked", node, **plain)
+            return Step("picked", node, source=below.name)
         return None
 
     def _width(self, step: Step) -> int:
@@ -299,10 +302,7 @@ class _Reader:
     def _asked(self, node: Node) -> int:
         """The width that a reshape of rows asks for; a squeeze of the first dimension keeps it."""
         if packet(node) == "squeeze":
-            return (
-                self._width(self.body.steps[self._role(node.args[0])])
-                if node.args[1:] == (0,)
-                else 0
-            )  # type: ignore[index]
+            below = self._below(node.args[0])
+            return self._width(below) if below is not None and node.args[1:] == (0,) else 0
         asked = node.args[1]
         return asked[-1] if len(asked) == 2 and isinstance(asked[-1], int) else 0
