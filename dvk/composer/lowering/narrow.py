@@ -9,8 +9,6 @@ import math
 from functools import cache
 from typing import Any
 
-import torch
-
 from dvk.composer.ir.nodes import EIGHTHS, FLOATS, View, register_type
 from dvk.composer.lowering import matmul
 from dvk.composer.lowering.dequantised import sum_of_codes
@@ -31,6 +29,8 @@ CASTS = ("to", "_to_copy", "type_as", "float", "half", "bfloat16", "double")
 @cache
 def overflow_is_nan() -> bool:
     """Whether numbers beyond e4m3fn's largest become NaN in this PyTorch; later versions give the largest one."""
+    import torch  # lowering loads none
+
     return bool(torch.tensor(1e4).to(torch.float8_e4m3fn).float().isnan())
 
 
