@@ -8,7 +8,6 @@ Each entry names a move that a plan may contain. Rewrites change the captured gr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from dvk import aten
 from dvk.composer.capture.captured import CapturedGraph
@@ -16,6 +15,7 @@ from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.effects import is_view
 from dvk.composer.lowering import common_loops
 from dvk.composer.occasion import Occasion
+from dvk.composer.recipe import Recipe, family, same_everywhere
 from dvk.composer.rewrites import (
     attention,
     batch_norm,
@@ -37,56 +37,6 @@ from dvk.composer.rewrites import (
 )
 from dvk.records import Graph, Node
 
-Rewrite = Callable[[Graph, str], "Graph | None"]
-"""The graph after a move on a device, or None if it does not apply."""
-
-
-def _all(rewrite: Callable[[Graph], Graph | None]) -> Rewrite:
-    """A move that is the same on every device."""
-    return lambda graph, device: rewrite(graph)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """One named move."""
-
-    name: str
-    condition: str
-    """Conditions under which it is exact and applies, in words."""
-    rewrite: Rewrite | None = None
-    """The graph after the move, or None if it does not apply."""
-    devices: tuple[str, ...] = ("cpu", "cuda")
-    exact: bool = True
-    """Exact for every input; otherwise for finite values alone, and off by default."""
-    kind: str = "graph"
-    """`graph` (rewrites), `fusion`, `host` or `schedule`."""
-    needs: Callable[[Occasion], bool] = Occasion.is_fused
-    """Where a recipe without rewrite would change something."""
-    decomposes: bool = False
-    """It decomposes operators, so that other recipes apply to the parts."""
-
-    def applies(self, occasion: Occasion) -> bool:
-        """It would change something; a rewrite is checked by trying it."""
-        if self.rewrite is None:
-            return self.needs(occasion)
-        graph = occasion.original if self.decomposes else occasion.graph
-        return self.rewrite(graph, occasion.device) is not None
-
-
-def _family(
-    name: str, condition: str, exact: bool = True, devices: tuple[str, ...] = ("cpu", "cuda")
-) -> Recipe:
-    """A kernel family in place of calls that torch computes well itself."""
-    return Recipe(
-        name,
-        condition,
-        devices=devices,
-        exact=exact,
-        kind="fusion",
-        needs=lambda occasion: name in occasion.owned,
-    )
-
-
 COLUMN_SUMS = "column_sums"
 
 
@@ -96,14 +46,21 @@ RECIPES: dict[str, Recipe] = {
         Recipe(
             "recurrent_cells",
             "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type",
-            _all(cells.rewrite),
+            same_everywhere(cells.rewrite),
             decomposes=True,
         ),
         Recipe(
             "recurrent_sequences",
             "RNN, GRU or LSTM over sequences, in float32 or float64, without projections or active dropout",
-            _all(sequences.rewrite),
+            same_everywhere(sequences.rewrite),
             devices=("cpu",),
+            decomposes=True,
+        ),
+        Recipe(
+            experts.RECIPE,
+            "a loop over the experts that `topk` chose: rows by `where`, linears and elementwise operators, `index_add_`",
+            experts.rewrite,
+            devices=("cuda",),
             decomposes=True,
         ),
         Recipe(
@@ -115,37 +72,39 @@ RECIPES: dict[str, Recipe] = {
         Recipe(
             "dead_code",
             "an operator returns its operand unchanged, or its result is not read",
-            _all(dead.rewrite),
+            same_everywhere(dead.rewrite),
         ),
         Recipe(
             "common_subexpressions",
             "an operator repeats another on the same operands; no random numbers, nothing written in place",
-            _all(repeated.rewrite),
+            same_everywhere(repeated.rewrite),
         ),
         Recipe(
             "fold_batch_norm",
             "a batch norm in eval mode reads a convolution or linear that nothing else reads; not in float16",
-            _all(batch_norm.rewrite),
+            same_everywhere(batch_norm.rewrite),
         ),
         Recipe(
             "fold_batch_norm_finite",
             "the same in float16, if the layer's result is finite",
-            _all(batch_norm.rewrite_finite),
+            same_everywhere(batch_norm.rewrite_finite),
             exact=False,
         ),
         Recipe(
             "collapse_linear_reduction",
             "a linear's output is only summed or averaged over its output features; not in float16",
-            _all(collapse.rewrite),
+            same_everywhere(collapse.rewrite),
         ),
         Recipe(
             "collapse_linear_reduction_finite",
             "the same in float16, if the linear's output is finite",
-            _all(collapse.rewrite_finite),
+            same_everywhere(collapse.rewrite_finite),
             exact=False,
         ),
         Recipe(
-            "pack_linears", "linears of one input, with weights of one type", _all(packing.rewrite)
+            "pack_linears",
+            "linears of one input, with weights of one type",
+            same_everywhere(packing.rewrite),
         ),
         Recipe(
             "attention",
@@ -160,40 +119,33 @@ RECIPES: dict[str, Recipe] = {
             exact=False,
         ),
         Recipe(
-            experts.RECIPE,
-            "a loop over the experts that `topk` chose: rows by `where`, linears and elementwise operators, `index_add_`",
-            experts.rewrite,
-            devices=("cuda",),
-            decomposes=True,
-        ),
-        Recipe(
             "distances",
             "Euclidean distances of all pairs, of more than 25 rows, in float32 or float64",
-            _all(distances.rewrite),
+            same_everywhere(distances.rewrite),
             decomposes=True,
         ),
         Recipe(
             "fold_scale",
             "a convolution or linear in float32 or float64 is only multiplied or divided by numbers",
-            _all(scale.rewrite),
+            same_everywhere(scale.rewrite),
         ),
         Recipe(
             "batch_norm_training",
             "a batch norm by the batch's statistics; the running ones are written as before",
-            _all(batch_norm_training.rewrite),
+            same_everywhere(batch_norm_training.rewrite),
             devices=("cuda",),
             decomposes=True,
         ),
         Recipe(
             "convolution_bias",
             "a library convolution with a bias, which PyTorch adds in a kernel after it",
-            _all(convolution_bias.rewrite),
+            same_everywhere(convolution_bias.rewrite),
             devices=("cuda",),
         ),
         Recipe(
             "unroll_reductions",
             "a reduction over at most eight elements of a computed value, across memory or reduced again",
-            _all(unrolled.rewrite),
+            same_everywhere(unrolled.rewrite),
             devices=("cuda",),
         ),
         Recipe(
@@ -223,67 +175,67 @@ RECIPES: dict[str, Recipe] = {
             kind="fusion",
             needs=lambda occasion: bool(common_loops.common_shapes(occasion.graph)),
         ),
-        _family(
+        family(
             "own_windows",
             "pooling whose windows are alike, or constant padding; values alone, not positions",
         ),
-        _family(
+        family(
             "own_arg_reductions",
             "positions of maxima or minima along one dimension, of values of at most 32 bits",
         ),
-        _family(
+        family(
             "own_scans",
             "cumulative sums, products or extremes along one dimension, and adjacent flips",
         ),
-        _family(
+        family(
             "own_gathers",
             "reads at computed places: embedding, gather, indices, resampling, rolls, mirrored padding",
         ),
-        _family(
+        family(
             "own_scatters",
             "sums of elements at computed places: index_add, scatter_add, scatter_reduce, index_put; the order of a sum is not fixed",
             devices=("cuda",),
         ),
-        _family(
+        family(
             "own_moves",
             "elements put elsewhere: concatenation, repeats, shuffled pixels or channels, patches",
         ),
-        _family(
+        family(
             "own_matmul",
             "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours",
         ),
-        _family(
+        family(
             "own_narrow",
             "values of 8-bit floating-point types are converted, read or written, with their neighbours",
             devices=("cuda",),
         ),
-        _family(
+        family(
             "own_narrow_matmul",
             "a matrix product of int8 or 8-bit floating-point codes, scaled by tensors, rows or columns",
             devices=("cuda",),
         ),
-        _family(
+        family(
             "own_depthwise", "a convolution with one input channel a group, with its neighbours"
         ),
-        _family(
+        family(
             "own_pointwise",
             "a convolution over one place with stride 1 and one group: a matrix product of channels",
         ),
-        _family(
+        family(
             "own_few_channels",
             "a convolution with at most four input channels a group, with its neighbours",
         ),
-        _family(
+        family(
             "own_convolution",
             "a convolution with 5 to 32 input channels a group: a matrix product of windows read in place, with what follows it",
             devices=("cuda",),
         ),
-        _family(
+        family(
             "own_transposed",
             "a transposed convolution, its window a multiple of the stride, padding in half strides, stride or dilation, "
             "with its neighbours",
         ),
-        _family(
+        family(
             "own_transposed_finite",
             "the same of any window, for finite values alone: an infinity times a padded weight is NaN",
             exact=False,

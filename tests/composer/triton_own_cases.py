@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.composer.implicit_cases import IMPLICIT_CASES
-from tests.composer.place_cases import PLACE_CASES
 from tests.composer.narrow_cases import NARROW_CASES
+from tests.composer.place_cases import PLACE_CASES
 from tests.composer.triton_cases import HALF, Case, kinds, rand
 
 

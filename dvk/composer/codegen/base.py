@@ -115,8 +115,14 @@ class Codegen(ABC):
     """
 
     excluded: ClassVar[frozenset[str]] = frozenset(
-        {"recurrent_sequences", "huge_pages", "column_sums", "common_loops", "own_scatters"}
-        {"recurrent_sequences", "huge_pages", "column_sums", "grouped_experts"}
+        {
+            "recurrent_sequences",
+            "huge_pages",
+            "column_sums",
+            "common_loops",
+            "grouped_experts",
+            "own_scatters",
+        }
     )
     schedule_types: ClassVar[tuple[type[Schedule], ...]]
     has_families: ClassVar[bool] = False

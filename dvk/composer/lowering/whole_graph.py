@@ -40,24 +40,8 @@ def lower(
 
     No slice is computed of the nodes in `whole`.
     """
-    named = {
-        (node.args[0]["ref"], node.args[1]): node for node in graph.nodes if node.op == "getitem"
-    }
-    state = Lowering(
-        nodes={node.name: node for node in graph.nodes},
-        named=named,
-        read_parts=_read_parts(graph),
-        device=device,
-        tf32=tf32,
-        narrow=may_own(NARROW) or may_own(NARROW_PRODUCTS),
-        narrow_products=may_own(NARROW_PRODUCTS),
-        last_read=_last_read(graph),
-        has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
-        completed=common_shapes(graph) if may_own(common_loops.RECIPE) else {},
-    )
-    kept, read = pinned(graph) | unknown(graph), set[str]()
     state = _begun(graph, may_own, tf32, device)
-    kept = pinned(graph) | unknown(graph)
+    kept, read = pinned(graph) | unknown(graph), set[str]()
     origins: dict[IRNode, str] = {}
     laid: dict[IRNode, tuple[int, ...]] = {}
     walk_refs([[list(node.args), node.kwargs] for node in graph.nodes], read.add)
@@ -113,6 +97,7 @@ def _begun(graph: Graph, may_own: Callable[[str], bool], tf32: bool, device: str
         narrow_products=may_own(NARROW_PRODUCTS),
         last_read=_last_read(graph),
         has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
+        completed=common_shapes(graph) if may_own(common_loops.RECIPE) else {},
     )
 
 

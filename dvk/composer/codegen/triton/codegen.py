@@ -26,8 +26,7 @@ class TritonCodegen(Codegen):
     """See the module."""
 
     has_families = True
-    excluded = Codegen.excluded - {"column_sums", "common_loops", "own_scatters"}
-    excluded = Codegen.excluded - {"column_sums", "grouped_experts"}
+    excluded = Codegen.excluded - {"column_sums", "common_loops", "grouped_experts", "own_scatters"}
     takes_sizes = True
     schedule_types = TRITON
 
