@@ -144,6 +144,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"codegen.cpp", "codegen.triton", "codegen.cuda"},
         {"dropin"},
         {"occasion"},
+        {"recipe"},
         {"recipes", "algorithms"},
         {"compose"},
         {"plan_line", "kernel_classes"},
