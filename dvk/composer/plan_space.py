@@ -28,6 +28,7 @@ MEASURED = (
     "fold_scale",
     "grouped_experts",
     "inplace_epilogue",
+    "lists_apart",
     "operator_parts",
     "pack_linears",
     "recurrent_cells",

@@ -27,6 +27,7 @@ from dvk.composer.rewrites import (
     dead,
     distances,
     experts,
+    foreach,
     layout,
     operator_parts,
     packing,
@@ -43,6 +44,12 @@ COLUMN_SUMS = "column_sums"
 RECIPES: dict[str, Recipe] = {
     r.name: r
     for r in (
+        Recipe(
+            "lists_apart",
+            "an operator over at most 32 tensors at once (`torch._foreach_…`), as optimizers use them",
+            same_everywhere(foreach.rewrite),
+            decomposes=True,
+        ),
         Recipe(
             "recurrent_cells",
             "RNNCell, GRUCell or LSTMCell, or its functional form, of floating-point values of one type",
@@ -315,6 +322,7 @@ NOT_IN_DSL = (
     "fold_batch_norm_finite",
     "fold_scale",
     "huge_pages",
+    "lists_apart",
     "operator_parts",
     "pack_linears",
     "recurrent_cells",

@@ -42,10 +42,16 @@ def beside(strategy: Strategy) -> Strategy:
 
 
 def lines_of(task: Task, has_convolutions: bool) -> Iterator[tuple[Line, str | None]]:
-    """The lines for a task, cheap ones first, each with the reason why it is left out, or None."""
+    """The lines for a task, cheap ones first, each with the reason why it is left out, or None. In training: those of torch.compile."""
     cuda = task.device == "cuda"
     draws = "it draws random numbers, and {} draws others" if task.stochastic else None
     layouts = [False, True] if has_convolutions else [False]
+    if (
+        task.train
+    ):  # another layout's copies of weights have no gradients, and a graph holds no backward
+        for mode in (None, TUNED) if cuda else (None,):
+            yield Line("compile", mode), draws.format("torch.compile") if draws else None
+        return
     for run in ("eager", "graph") if cuda else ("eager",):
         for last in layouts:
             if run != "eager" or last:

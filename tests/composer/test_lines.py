@@ -89,12 +89,12 @@ def get_init_inputs():
 
 
 def dropin(
-    folder: Path, text: str, line: Line, entry: str = "", device: str = "cpu"
+    folder: Path, text: str, line: Line, entry: str = "", device: str = "cpu", train: bool = False
 ) -> tuple[ModuleType, Any]:
     """The drop-in of a file, executed, and its task."""
     path = folder / "model.py"
     path.write_text(text)
-    task = tasks.load(f"{path}{entry}", device=device, limits=Limits())
+    task = tasks.load(f"{path}{entry}", device=device, limits=Limits(), train=train)
     return execute(write(task, line), role="candidate"), task
 
 
@@ -172,6 +172,25 @@ def test_torch_compile_computes_once_a_call_what_the_original_does(tmp_path, mon
         torch.testing.assert_close(new.norm.running_var, old.norm.running_var)
     assert "dvk_reason" not in new.__dict__ and type(new._dvk_line).__name__ == "dvk_way"
     assert torch.equal(new(x[:1])["mean"], old(x[:1])["mean"]) and "shapes" in new.dvk_reason
+
+
+@pytest.mark.slow
+def test_torch_compile_trains_where_it_was_measured_with_a_backward(tmp_path, monkeypatch):
+    monkeypatch.setenv("DVK_STRICT", "1")
+    made, task = dropin(tmp_path, NETWORK, Line("compile"), train=True)
+    old, new = both(made, task)
+    (x,) = made.get_inputs()
+    for _ in range(2):
+        grads = []
+        for model in (new, old):
+            result = model(x)
+            loss = result["image"].square().mean() + result["mean"].sum()
+            grads.append(torch.autograd.grad(loss, list(model.parameters())))
+        torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(new.norm.running_var, old.norm.running_var)
+    assert new.dvk_calls == {"line": 2} and type(new._dvk_line).__name__ == "dvk_way"
+    with torch.no_grad():
+        torch.testing.assert_close(new(x)["mean"], old(x)["mean"], rtol=1e-3, atol=1e-4)
 
 
 # ---------------------------------------------------------------- replay, on a GPU

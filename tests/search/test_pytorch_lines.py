@@ -71,6 +71,13 @@ def test_a_budget_that_is_too_short_says_so():
     assert all("budget" in reason for reason in why.values()) and len(why) == 2
 
 
+def test_a_training_task_has_the_lines_whose_backward_is_compiled():
+    for device, modes in (("cpu", 1), ("cuda", 2)):
+        found = [line for line, why in lines_of(task(train=True, device=device), True)]
+        assert [line.run for line in found] == ["compile"] * modes
+        assert not any(line.channels_last or line.mode == "reduce-overhead" for line in found)
+
+
 def test_a_module_that_draws_has_only_lines_that_draw_alike():
     titles, why = played(task(stochastic=True), two, lambda: 100.0)
     assert titles == ["own 1", "own 2"] and all("random" in reason for reason in why.values())

@@ -125,6 +125,7 @@ def _class(task: Task, line: Line) -> str:
         "layout": repr("channels_last") if line.channels_last else "",
         "device": repr(task.device),
         "under": f"torch.{task.autocast}" if task.autocast else "",
+        "trains": "True" if task.train else "",
         "inputs": f"({inputs},)" if inputs else "",
         "outputs": f"({outputs},)" if outputs and line.channels_last else "",
     }

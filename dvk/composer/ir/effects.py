@@ -157,6 +157,12 @@ def draws(node: Node) -> bool:
     return trains is not False and chance != 0
 
 
+def overloads(packet: str) -> list[str]:
+    """The operators `aten.add_.Tensor`, … of a name, as it is or with an overload's after it."""
+    names = [name for name in _texts() if name.partition(".")[0] == packet]
+    return [f"aten.{name}" if "." in name else f"aten.{name}.default" for name in names]
+
+
 @cache
 def schema(op: str) -> Schema | None:
     """The declaration of `aten.add_.Tensor`; None if there is none."""

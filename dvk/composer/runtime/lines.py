@@ -36,6 +36,7 @@ class dvk_line(dvk_prepared):
     _dvk_layout = ""  # channels_last: convolutions' weights and inputs in that layout
     _dvk_device = "cpu"
     _dvk_under: torch.dtype | None = None  # type of the autocast that it was measured under
+    _dvk_trains = False  # it was measured with its backward
     _dvk_inputs: tuple = ()  # shape, strides and dtype of each tensor of the call
     _dvk_outputs: tuple = ()  # shape and strides of each tensor of the result
 
@@ -99,7 +100,8 @@ def dvk_unfit(module: Any, args: tuple, kwargs: dict) -> str | None:
         values = [len(args), form, *[t for t in leaves if not isinstance(t, torch.Tensor)]]
         if dvk_differ(module.__dict__.setdefault("_dvk_values", values), values):
             return "an argument has another value than the one that the graph was captured with"
-    if torch.is_grad_enabled() and dvk_wants(module, tuple(tensors)):
+    wanted = torch.is_grad_enabled() and not module._dvk_trains
+    if wanted and dvk_wants(module, tuple(tensors)):
         return "gradients are wanted"
     if miscast := dvk_miscast(module._dvk_device, module._dvk_under):
         return miscast
@@ -172,7 +174,8 @@ def dvk_started(module: Any, args: tuple, kwargs: dict) -> Any:
         Exception: PyTorch's own, if $DVK_STRICT is set.
     """
     try:
-        with torch.no_grad():
+        # A backward is compiled with its forward, for a call that wants gradients.
+        with torch.set_grad_enabled(module._dvk_trains and torch.is_grad_enabled()):
             held = dvk_way(module, args, kwargs)
             if module._dvk_run == "compile":
                 dvk_first_call(module, held, args, kwargs)
@@ -193,9 +196,10 @@ def dvk_first_call(module: Any, held: Any, args: tuple, kwargs: dict) -> None:
     host = torch.get_rng_state()
     device = torch.cuda.get_rng_state() if module._dvk_device == "cuda" else None
     held(args, kwargs)
-    for tensor, value in zip(written, before):
-        if not torch.equal(tensor, value):
-            tensor.copy_(value)
+    with torch.no_grad():
+        for tensor, value in zip(written, before):
+            if not torch.equal(tensor, value):
+                tensor.copy_(value)
     torch.set_rng_state(host)
     if device is not None:
         torch.cuda.set_rng_state(device)

@@ -10,13 +10,14 @@ import traceback
 import torch
 
 from dvk.harness.processes.runner import failure, settle
+from dvk.harness.transport.calls import call
 from dvk.records import Task
 from dvk.sandbox import RequestChannel
 from dvk.tasks.build import CandidateError, build, build_candidate
 
 
 def serve(channel: RequestChannel) -> None:
-    """Compile one line by a call on the task's own inputs."""
+    """Compile one line by a call on the task's own inputs, with its backward for a training task."""
     settle()
     request = channel.receive()
     if request is None:
@@ -26,7 +27,7 @@ def serve(channel: RequestChannel) -> None:
         model = build_candidate(request["source"], built.task, built)
         args, kwargs = built.inputs(0)
         with torch.no_grad():
-            model(*args, **kwargs)
+            call(model, args, kwargs, 0, backward=built.task.train)
     except CandidateError as error:
         channel.send({"failed": error.message})
     except Exception as error:  # noqa: BLE001 - PyTorch and the user's code may raise anything

@@ -130,8 +130,8 @@ class SearchSession(JudgedCandidates):
 
     @property
     def with_lines(self) -> bool:
-        """Whether PyTorch's own lines are candidates; a drop-in for several sets of inputs or for training cannot hold them."""
-        return not (self.config.optimize.own_kernels or self.joined or self.task.train)
+        """Whether PyTorch's own lines are candidates; a drop-in for several sets of inputs cannot hold them."""
+        return not (self.config.optimize.own_kernels or self.joined)
 
     @property
     def prose(self) -> bool:
