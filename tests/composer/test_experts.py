@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dvk.composer import applicable
+from dvk import tasks
+from dvk.composer import Plan, applicable, compose
+from dvk.composer.capture.export import trace
 from dvk.composer.rewrites import experts
 from dvk.records import Graph
 from tests.benchmarks.production import Composed, error
@@ -220,3 +223,40 @@ def test_kernels_of_experts_agree_with_the_loop_on_a_gpu(name: str) -> None:
     assert not [p.op for p in made.part.users if p.kind == "extern" and "where" in p.op]
     run, _ = made.tuned(3, float("inf"))
     assert error(run(*args), want) < 2e-3
+
+
+SOURCE = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(4, 16, 16))
+
+    def forward(self, x, scores):
+        share, chosen = torch.topk(scores, 2)
+        out = torch.zeros_like(x)
+        for n in range(4):
+            token, pick = torch.where(chosen == n)
+            out.index_add_(0, token, x[token] @ self.weights[n] * share[token, pick, None])
+        return torch.relu(out)
+
+
+def get_inputs():
+    return [torch.randn(8, 16), torch.randn(8, 4)]
+"""
+
+
+def test_a_loop_that_waits_is_not_replayed(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(SOURCE, encoding="utf-8")
+    task = tasks.load(str(file))
+    captured = trace(task)
+    task = task.model_copy(update={"device": "cuda"})
+    names = tuple(applicable(captured.graph, "cuda", "triton"))
+    assert {"grouped_experts", "cuda_graph"} <= set(names)
+    without = tuple(name for name in names if name != "grouped_experts")
+    for recipes, replayed in ((names, True), (without, False)):
+        made = compose(task, captured, Plan(recipes), "triton")
+        assert ("torch.cuda.CUDAGraph()" in made.source) is replayed
