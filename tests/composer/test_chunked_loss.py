@@ -11,8 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dvk.composer import Plan, compose
 from dvk.composer.capture import chunked_loss
+from dvk.composer.capture.export import trace_module
+from dvk.composer.capture.joint import with_backward
 from dvk.composer.runtime.chunked_loss import dvk_chunked_loss
+from dvk.records import Task
+from tests.composer.programs import run_source
 from tests.composer.training_steps import TrainingDropIn, errors
 
 HEAD = """
@@ -80,6 +85,19 @@ def test_every_target_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     block.args[1].fill_(3)
     got, want = block.gradients(True), block.gradients(False)
     assert all(torch.equal(a.isnan(), b.isnan()) for a, b in zip(got, want, strict=True))
+
+
+def test_the_module_as_it_is_stays_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The floor of a training search: no plan, no chunks."""
+    monkeypatch.setattr(chunked_loss, "LARGE", 0)
+    text = HEAD.format(text="F.cross_entropy(logits, target)", bias=False)
+    model = run_source(text).Model()
+    traced = trace_module(
+        model, [torch.randn(70, 12), torch.randint(0, 29, (70,))], ["x", "target"]
+    )
+    task = Task(id="test", name="test", source=text, entry="Model", kind="module", train=True)
+    made = compose(task, with_backward(traced, model), Plan(()), "cpp")
+    assert made.title == "as it is" and "dvk_chunked_loss" not in made.source
 
 
 @pytest.mark.parametrize("mean", [True, False])
