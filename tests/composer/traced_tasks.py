@@ -102,9 +102,11 @@ def check(path: Path, device: str = "cpu", backend: str = "cpp", backed: str = "
     call = torch.compile(new, fullgraph=True, backend=backed)
     want = new(*args)
     with torch._dynamo.config.patch(allow_rnn=True):
-        assert differences(call(*args), want) == []
+        wrong = differences(call(*args), want)
+    assert not wrong, f"compiled, beside the direct call: {wrong[:2]}"
     assert len(seen) == 1, f"the operator ran {len(seen)} times"
-    assert differences(want, model(*args)) == []
+    wrong = differences(want, model(*args))
+    assert not wrong, f"beside the original: {wrong[:2]}"
     space, _, name = operator.name.partition("::")
     overload = getattr(getattr(torch.ops, space), name).default
     torch.library.opcheck(overload, [t.detach() for t in seen[0]])
