@@ -107,9 +107,9 @@ def test_a_recurrent_network_of_the_library_is_a_graph_from_the_start(name: str)
     assert plans and all("cuda_graph" in plan.recipes for plan, _ in plans)
 
 
-@pytest.mark.parametrize(("rows", "own"), [(8, True), (1024, False)])
+@pytest.mark.parametrize(("rows", "own"), [(8, True), (4096, False)])
 def test_products_of_few_multiplications_are_kernels_from_the_start(rows: int, own: bool) -> None:
-    """The library's start costs more than they do: on an H100 it took 10 us for one that takes a kernel 3 us."""
+    """The library's start costs more than they do."""
     model = nn.Sequential(nn.Linear(128, 96), nn.GELU(), nn.LayerNorm(96))
     (first, _), *_, (last, title) = space(model, torch.randn(rows, 128)).proposals()
     assert ("own_matmul" in first.recipes) is own
