@@ -14,7 +14,7 @@ from dataclasses import replace
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.analysis.online import SoftmaxPair, online_pair
 from dvk.composer.codegen.base import codegen
-from dvk.composer.codegen.triton import matmul_schedule
+from dvk.composer.codegen.triton import matmul_schedule, unpacked_schedule
 from dvk.composer.codegen.triton import schedule as triton_schedule
 from dvk.composer.codegen.triton.matmul import MatmulSchedule, depth_of
 from dvk.composer.ir.errors import CannotCompose
@@ -31,6 +31,7 @@ from dvk.composer.ir.schedules.triton import (
     TritonSplit,
     TritonStride,
     TritonTile,
+    TritonUnpacked,
 )
 from dvk.composer.ir.symint import power
 from dvk.records import BackendName
@@ -125,6 +126,8 @@ def _triton_name(kernel: Kernel, schedule: Schedule) -> str:
             return f"product {how}{' split' if schedule.splits > 1 else ''}"
         case TritonSkinny():
             return f"product skinny{' split' if schedule.splits > 1 else ''}"
+        case TritonUnpacked():
+            return f"product unpacked{' split' if schedule.splits > 1 else ''}"
         case TritonFlat():
             return "flat"
         case TritonTile():
@@ -197,7 +200,8 @@ def _products(kernel: Kernel, target: Target = DEFAULT) -> list[MatmulSchedule]:
     form, options = form_of(kernel), matmul_schedule.ranked(kernel, target)
     assert form is not None
     lines = min(form.sizes[1:]) * len(form.terms)
-    return [o for o in options if isinstance(o, TritonProduct) or lines <= WRITTEN_OUT] or options
+    few = [o for o in options if isinstance(o, TritonProduct) or lines <= WRITTEN_OUT] or options
+    return [*unpacked_schedule.options(kernel, target.gpu), *few]
 
 
 ROW_LOOPS = (

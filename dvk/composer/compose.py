@@ -13,7 +13,14 @@ from dvk.composer import recipes
 from dvk.composer.capture.export import CannotCompose, CapturedGraph
 from dvk.composer.codegen.base import Codegen, KernelSet, codegen
 from dvk.composer.dropin import facts, forward, layouts, source_file
-from dvk.composer.fusion import column_sums, crossing, matmul_rules, recompute, siblings
+from dvk.composer.fusion import (
+    attention_chains,
+    column_sums,
+    crossing,
+    matmul_rules,
+    recompute,
+    siblings,
+)
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
@@ -148,6 +155,9 @@ def _fused(
     for step in part.schedule:
         if isinstance(step, FusionGroup):
             kernels[id(step)] = build(step, part, f"k{first + len(kernels)}", strides)
+    if recipes.OWN_ATTENTION in names and device == "cuda":
+        part, kernels = attention_chains.joined(part, kernels, output_bases(prims))
+        kernels = {k: replace(v, name=f"k{first + n}") for n, (k, v) in enumerate(kernels.items())}
     return Composition(graph, prims, part, kernels)
 
 

@@ -50,6 +50,10 @@ class Occasion:
             "softmax" in o or "cross_entropy" in o or o == "logsumexp" for o in self.operators
         )
 
+    def attends(self) -> bool:
+        """A softmax may be that of an attention."""
+        return any("softmax" in o or "scaled_dot_product" in o for o in self.operators)
+
     def has_epilogue(self) -> bool:
         """A call of a library may have something to fuse behind it."""
         return any(o in aten.LIBRARY for o in self.operators) and self.is_fused()

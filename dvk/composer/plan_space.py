@@ -38,6 +38,7 @@ MEASURED = (
 FIRST = ("channels_last",)
 """Recipes that are tried before the others, as they gain most where they apply."""
 WITH = {
+    "own_attention": ("own_matmul",),
     "own_convolution": ("channels_last",),
     "operator_parts": ("own_windows", "own_gathers", "own_moves", "own_arg_reductions"),
     "grouped_experts": ("own_gathers", "own_matmul", "own_scans"),

@@ -39,6 +39,7 @@ from dvk.composer.rewrites import (
 from dvk.records import Graph, Node
 
 COLUMN_SUMS = "column_sums"
+OWN_ATTENTION = "own_attention"
 
 
 RECIPES: dict[str, Recipe] = {
@@ -210,6 +211,15 @@ RECIPES: dict[str, Recipe] = {
         family(
             "own_matmul",
             "a matrix product of floating-point values: tiles, split sums or skinny, with its neighbours",
+        ),
+        Recipe(
+            OWN_ATTENTION,
+            "softmax of a matrix product with what follows it, times a matrix, with own_matmul: the scores stay in registers",
+            devices=("cuda",),
+            kind="fusion",
+            needs=lambda occasion: (
+                occasion.attends() and bool({"own_matmul", OWN_ATTENTION} & occasion.owned)
+            ),
         ),
         family(
             "own_narrow",

@@ -28,10 +28,10 @@ def share(arguments: list[str]) -> Callable[[], bool]:
 def answers(module: str, mode: str) -> Iterator[dict[str, Any]]:
     """Every line of JSON that the children print: one child, or on a GPU one for every second core, each with a share of the cases.
 
-    Importing Triton fixes whether it interprets: `interpret` and `own` do.
+    Importing Triton fixes whether it interprets: `interpret`, `own` and `production` do.
     """
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    if mode in ("interpret", "own"):
+    if mode in ("interpret", "own", "production"):
         env["TRITON_INTERPRET"] = "1"
     total = max(1, min(MOST, machine.num_cores() // 2)) if mode == "gpu" else 1
     started = [

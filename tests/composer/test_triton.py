@@ -18,7 +18,9 @@ from dvk.composer.codegen import triton as renderer
 from dvk.composer.codegen.analysis.tiles import needs_int64
 from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.schedules.triton import TritonLooped, TritonSplit, TritonTile
+from tests.composer.attention_cases import ATTENTION_CASES
 from tests.composer.children import answers
+from tests.composer.packed_cases import PACKED_CASES
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand
 from tests.composer.triton_own_cases import OWN_CASES
 from tests.composer.triton_programs import Program, nth
@@ -122,6 +124,19 @@ def test_windows_positions_scans_and_products_agree_with_torch_under_every_sched
     own: dict[str, list[str]], name: str
 ) -> None:
     assert own[f"own:{name}"] == []
+
+
+@pytest.fixture(scope="module")
+def production() -> dict[str, list[str]]:
+    return child("production")
+
+
+@pytest.mark.parametrize("name", [*PACKED_CASES, *ATTENTION_CASES])
+@pytest.mark.slow
+def test_packed_weights_and_attention_agree_with_torch_under_every_schedule(
+    production: dict[str, list[str]], name: str
+) -> None:
+    assert production[f"production:{name}"] == []
 
 
 @pytest.mark.parametrize("name", WIDE)

@@ -1,4 +1,4 @@
-"""Child process of test_triton.py: `interpret` and `gpu` run every case, `compile` compiles for sm_90, `own` runs a part of them.
+"""Child process of test_triton.py: `interpret` and `gpu` run every case, `compile` compiles for sm_90, `own` and `production` run parts.
 
     python -m tests.composer.triton_child MODE [NUMBER TOTAL]
 
@@ -19,7 +19,9 @@ import torch
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.codegen.triton import writer
 from dvk.composer.ir.schedules.triton import TritonSchedule
+from tests.composer.attention_cases import ATTENTION_CASES
 from tests.composer.children import share
+from tests.composer.packed_cases import PACKED_CASES
 from tests.composer.triton_cases import (
     CASES,
     LONG,
@@ -149,9 +151,16 @@ def run_own() -> None:
         report(f"own:{name}", lambda case=case: run_case(case))  # type: ignore[misc]
 
 
+def run_production() -> None:
+    """Kernels of quantised weights and of attention."""
+    for name, case in {**PACKED_CASES, **ATTENTION_CASES}.items():
+        report(f"production:{name}", lambda case=case: run_case(case))  # type: ignore[misc]
+
+
 def run_all() -> None:
     if DEVICE == "cuda":
         run_own()
+        run_production()
     for name, case in CASES.items():
         if DEVICE == "cuda" and not case.gpu:
             continue
@@ -254,4 +263,10 @@ def compiled() -> None:
 
 
 if __name__ == "__main__":
-    {"interpret": run_all, "gpu": run_all, "compile": compiled, "own": run_own}[sys.argv[1]]()
+    {
+        "interpret": run_all,
+        "gpu": run_all,
+        "compile": compiled,
+        "own": run_own,
+        "production": run_production,
+    }[sys.argv[1]]()

@@ -16,8 +16,9 @@ from dvk.composer.capture.export import trace_module
 from dvk.composer.codegen import triton as renderer
 from dvk.composer.dropin.forward import HostWriter
 from dvk.composer.dropin.layouts import layouts
+from dvk.composer.fusion import attention_chains
 from dvk.composer.fusion.build import build
-from dvk.composer.fusion.groups import FusionGroup
+from dvk.composer.fusion.groups import FusionGroup, output_bases
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.triton import TritonSchedule
@@ -41,9 +42,9 @@ class Program:
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)
         groups = [s for s in self.part.schedule if isinstance(s, FusionGroup)]
-        self.kernels: dict[int, Kernel] = {
-            id(g): build(g, self.part, f"k{n}", strides) for n, g in enumerate(groups)
-        }
+        made = {id(g): build(g, self.part, f"k{n}", strides) for n, g in enumerate(groups)}
+        outputs = output_bases(self.prims)
+        self.part, self.kernels = attention_chains.joined(self.part, made, outputs)
         self.device = device
 
     def options(self) -> int:

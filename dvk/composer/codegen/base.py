@@ -121,6 +121,7 @@ class Codegen(ABC):
             "column_sums",
             "common_loops",
             "grouped_experts",
+            "own_attention",
             "own_scatters",
         }
     )

@@ -12,7 +12,7 @@ from collections import Counter
 
 from dvk.composer.fusion.groups import FusionGroup, Partition, live
 from dvk.composer.ir.affine import Var
-from dvk.composer.ir.nodes import IRNode, View, broadcast_index
+from dvk.composer.ir.nodes import BYTES, IRNode, View, broadcast_index
 from dvk.composer.ir.primitives import PRIMITIVES
 from dvk.composer.lowering.view_pushdown import SUMMED
 from dvk.composer.lowering.whole_graph import PrimGraph
@@ -42,6 +42,21 @@ def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
         return True
     reads = max(math.prod(p.shape) // max(math.prod(value.shape), 1) for p in readers)
     return reads <= FEW_READS or _cost(value, first) <= CHEAP_OPS
+
+
+def unpacks(group: FusionGroup, value: IRNode) -> bool:
+    """`value` takes more bytes than all that it is computed from: packed weights are unpacked where they are multiplied."""
+    read = {
+        o.base
+        for p in group.members
+        for o in p.operands
+        if isinstance(o, View) and o.base not in group.index
+    }
+    return sum(_bytes(p) for p in read) < _bytes(value)
+
+
+def _bytes(value: IRNode) -> int:
+    return math.prod(value.shape) * BYTES[value.dtype]
 
 
 def reads_memory(second: FusionGroup, value: IRNode) -> bool:

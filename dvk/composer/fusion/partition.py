@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from dvk.composer.fusion.groups import FusionGroup, Partition, _has_effect, live, output_bases
-from dvk.composer.fusion.matmul_rules import is_sound
+from dvk.composer.fusion.matmul_rules import is_product, is_sound, unpacks
 from dvk.composer.ir.affine import Affine, Index, Var, contiguous_strides, linearize, radix, refine
 from dvk.composer.ir.nodes import IRNode, View, broadcast_index, gathered_index, reduced_dims
 from dvk.composer.lowering.view_pushdown import SUMMED
@@ -285,6 +285,7 @@ def _unify(
             for p in first.members
         )
         once = second.is_windowed and set(spare_right) <= second.reduced
+        once = once or (is_product(second) and unpacks(first, base))
         if first.reduced or (not once and (recompute > most or shared)):
             return None
     order = _expand(second.order, right)

@@ -125,9 +125,14 @@ class Kernel:
     family: str = field(default="pointwise")
     """`pointwise`, `row` (reduces the fastest dimension), `column` (reduces a slower one), `window` (many short
     ones that may overlap), `row_sums` (walks rows and adds them up in blocks), `scan` or `scan_column` (a scan along
-    or across memory), `product` (of matrices)."""
+    or across memory), `product` (of matrices), `attention` (`ir.attention_kernel`)."""
     summary: str = ""
     """One line for people: the operators inside."""
+
+    @property
+    def parts(self) -> tuple[Kernel, ...]:
+        """Kernels whose instructions it runs."""
+        return (self,)
 
     @property
     def num_rows(self) -> int:

@@ -6,6 +6,7 @@ Importing the package fills the tables of rules.
 from dvk.composer.lowering import (  # noqa: F401 - each registers its rules
     activations,
     arg_reductions,
+    attention,
     bool_reductions,
     conv_transpose,
     convolution,

@@ -15,16 +15,19 @@ from collections.abc import Iterable
 from dvk.composer.codegen.analysis.centred import centred
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.base import launch_lines
-from dvk.composer.codegen.triton import matmul, scalar, scan
+from dvk.composer.codegen.triton import attention, matmul, scalar, scan
 from dvk.composer.codegen.triton.forms import looped, persistent, pointwise, strided
 from dvk.composer.codegen.triton.pooling import window
 from dvk.composer.codegen.triton.row_sums import blocks_of_rows
 from dvk.composer.codegen.triton.schedule import axes, default_schedule, schedules
 from dvk.composer.codegen.triton.split import split
 from dvk.composer.codegen.triton.writer import TritonFunction
+from dvk.composer.ir.attention_kernel import AttentionKernel
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.schedules.base import expect
 from dvk.composer.ir.schedules.triton import (
+    TritonAttention,
     TritonFlat,
     TritonLooped,
     TritonPersistent,
@@ -177,6 +180,8 @@ def functions(
         plain: every value is one of the kernel's; means are not computed around the first element.
     """
     schedule.require_family(kernel.family)
+    if isinstance(kernel, AttentionKernel):
+        return attention.functions(kernel, expect(schedule, TritonAttention))
     kernel = kernel if plain else centred(kernel)
     if isinstance(schedule, matmul.MatmulSchedule):
         return matmul.functions(kernel, schedule)

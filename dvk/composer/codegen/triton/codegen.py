@@ -11,6 +11,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule, expect
 from dvk.composer.ir.schedules.triton import (
     TRITON,
+    TritonAttention,
     TritonLooped,
     TritonPersistent,
     TritonProduct,
@@ -18,15 +19,25 @@ from dvk.composer.ir.schedules.triton import (
     TritonSchedule,
     TritonSkinny,
     TritonSplit,
+    TritonUnpacked,
 )
 from dvk.target import DEFAULT, Target
+
+SPLIT = TritonProduct | TritonSkinny | TritonUnpacked | TritonAttention | TritonScanSplit
+"""Schedules that may split sums over programs."""
 
 
 class TritonCodegen(Codegen):
     """See the module."""
 
     has_families = True
-    excluded = Codegen.excluded - {"column_sums", "common_loops", "grouped_experts", "own_scatters"}
+    excluded = Codegen.excluded - {
+        "column_sums",
+        "common_loops",
+        "grouped_experts",
+        "own_attention",
+        "own_scatters",
+    }
     takes_sizes = True
     schedule_types = TRITON
 
@@ -61,6 +72,6 @@ class TritonCodegen(Codegen):
                 return {"looped_row", *online_recipes(kernel, online)}
             case TritonSplit(online=online):
                 return {"split_reduction", *online_recipes(kernel, online)}
-            case TritonProduct() | TritonSkinny() | TritonScanSplit() if schedule.splits > 1:
+            case _ if isinstance(schedule, SPLIT) and schedule.splits > 1:
                 return {"vectorize", "split_reduction"}
         return {"vectorize"}

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from dvk.composer.codegen.analysis.digits import packed_form
 from dvk.composer.codegen.analysis.tiles import INT32, TileAxis
+from dvk.composer.codegen.triton import unpacked
 from dvk.composer.codegen.triton.matmul_schedule import (
     CODES,
     channels_of,
@@ -16,16 +18,16 @@ from dvk.composer.codegen.triton.matmul_schedule import (
     padded_channels,
 )
 from dvk.composer.codegen.triton.matmul_sums import MatmulPartials, behind, finish, open_loop
-from dvk.composer.codegen.triton.scalar import TYPES, cast
+from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, cast
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import READS, Instr, Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, MatmulTerm, form_of
-from dvk.composer.ir.schedules.triton import TritonProduct, TritonSkinny
+from dvk.composer.ir.schedules.triton import TritonProduct, TritonSkinny, TritonUnpacked
 from dvk.composer.ir.symint import leaves_rest, power
 
-MatmulSchedule = TritonProduct | TritonSkinny
+MatmulSchedule = TritonProduct | TritonSkinny | TritonUnpacked
 
 
 class OperandTile(TritonWriter):
@@ -56,6 +58,8 @@ def functions(
     kernel: Kernel, schedule: MatmulSchedule
 ) -> tuple[list[TritonFunction], dict[str, int]]:
     """The functions of a matmul in launch order, and the partial buffers (type → elements)."""
+    packed = packed_form(kernel) if isinstance(schedule, TritonUnpacked) else None
+    kernel = packed.kernel if packed is not None else kernel
     form = form_of(kernel)
     assert form is not None
     partials = None
@@ -66,6 +70,10 @@ def functions(
             raise CannotCompose("the slices of a matrix product have too many elements")
     if isinstance(schedule, TritonProduct):
         first = _tiled(kernel, form, schedule, partials)
+    elif isinstance(schedule, TritonUnpacked):
+        if packed is None:
+            raise CannotCompose("the operands are not packed in words")
+        first = unpacked.function(packed, schedule, partials)
     else:
         first = _skinny(kernel, form, schedule, partials)
     if partials is None:
@@ -125,7 +133,7 @@ def _side(name: str, variables: tuple[Var, ...], block: int) -> TileAxis:
 
 
 def depth_of(kernel: Kernel, schedule: MatmulSchedule, form: MatmulForm) -> int:
-    """Elements of k at a time: the schedule's, limited to the next power of two."""
+    """Elements (words, where they are packed) of k at a time: the schedule's, limited to the next power of two."""
     least = least_depth(form) if isinstance(schedule, TritonProduct) else 2
     return max(min(schedule.depth, power(kernel.row_length)), least)
 
@@ -362,6 +370,11 @@ def _add_lines(
                 writer.emit(instr)
         for reduce, one, other in sides:
             kind = writer.k.instrs[reduce].type
-            times = " * ".join(cast(f"v{i.id}", i.type, kind) for i in (one, other))
-            added = f"tl.where(rmask, {times}, 0.0)" if k.masked else times
-            writer.tile.put(f"acc{reduce}_n{place} += {added}")
+            acc = f"acc{reduce}_n{place}"
+            left, right = (cast(f"v{i.id}", i.type, kind) for i in (one, other))
+            if k.masked:
+                writer.tile.put(f"{acc} += tl.where(rmask, {left} * {right}, 0.0)")
+            elif kind in FLOAT:
+                writer.tile.put(f"{acc} = tl.fma({left}, {right}, {acc})")
+            else:
+                writer.tile.put(f"{acc} += {left} * {right}")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dvk.composer.codegen.analysis.tiles import INT32
+from dvk.composer.codegen.triton import unpacked_schedule
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, form_of
 from dvk.composer.ir.nodes import BYTES, EIGHTHS, HALVES
@@ -36,6 +37,8 @@ WASTE = 1.25
 MAX_TILES = 7
 """Number of different tiles among the alternatives."""
 MAX_OPTIONS = 10
+BESIDE_PACKED = 3
+"""Schedules that read a word for each element, beside those that read it once."""
 CODES = ("int8", *EIGHTHS)
 """Types that matrix units multiply four to a register."""
 MIN_CODES = 32
@@ -212,7 +215,8 @@ def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     )
     if walking is not None and kind != "float64":
         kept.insert(2, replace(walking, programs=gpu.sms))
-    return [*kept]
+    packed = unpacked_schedule.options(kernel, gpu)
+    return [*packed, *(kept[:BESIDE_PACKED] if packed else kept)]
 
 
 def _is_threefold(option: MatmulSchedule) -> bool:

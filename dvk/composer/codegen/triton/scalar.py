@@ -265,7 +265,7 @@ def with_needs(result: set[str]) -> set[str]:
 
 def prelude(kernels: Iterable[Kernel]) -> str:
     """Source of the helper functions that the kernels call, in a fixed order; empty when there are none."""
-    used = {name for kernel in kernels for name in helpers_of(kernel)}
+    used = {name for kernel in kernels for part in kernel.parts for name in helpers_of(part)}
     return "\n\n".join(text for name, text in HELPERS.items() if name in used)
 
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from dvk.composer.codegen.analysis.online import online_pair
 from dvk.composer.codegen.analysis.tiles import TileAxis
-from dvk.composer.codegen.triton import matmul_schedule, pooling, row_sums, scan
+from dvk.composer.codegen.triton import attention, matmul_schedule, pooling, row_sums, scan
 from dvk.composer.ir.affine import Affine, Var
+from dvk.composer.ir.attention_kernel import AttentionKernel
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import READS, Kernel
 from dvk.composer.ir.primitives import GPU_COSTLY
@@ -58,7 +59,9 @@ def default_schedule(kernel: Kernel, target: Target = DEFAULT) -> TritonSchedule
 def schedules(kernel: Kernel, target: Target = DEFAULT) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
     gpu = target.gpu
-    if kernel.family == "pointwise":
+    if isinstance(kernel, AttentionKernel):
+        found = attention.schedules(kernel, gpu)
+    elif kernel.family == "pointwise":
         found = _pointwise(kernel, gpu)
     elif kernel.family in SCHEDULES_BY_FAMILY:
         found = SCHEDULES_BY_FAMILY[kernel.family](kernel, gpu)

@@ -218,6 +218,33 @@ class TritonSkinny(TritonSchedule):
     splits: Power
 
 
+@dataclass(frozen=True, kw_only=True)
+class TritonUnpacked(TritonSchedule):
+    """As `TritonSkinny`, for a long operand whose words hold several elements each: `block` of the long side and `depth` of k at a time,
+    counted in words if they lie along it. A word is read once, its elements are written out."""
+
+    families = ("product",)
+    kind: Literal["unpacked"] = "unpacked"
+    block: Power
+    depth: Power
+    warps: Power
+    stages: Positive
+    splits: Power
+
+
+@dataclass(frozen=True, kw_only=True)
+class TritonAttention(TritonSchedule):
+    """An attention of `rows` queries and `keys` keys at a time; `stages` and `splits` (of the keys) as in `TritonProduct`."""
+
+    families = ("attention",)
+    kind: Literal["attention"] = "attention"
+    rows: Power
+    keys: Power
+    warps: Power
+    stages: Positive
+    splits: Power
+
+
 TRITON = (
     TritonFlat,
     TritonStride,
@@ -234,5 +261,7 @@ TRITON = (
     TritonScanSplit,
     TritonProduct,
     TritonSkinny,
+    TritonUnpacked,
+    TritonAttention,
 )
 """Every class of schedules of the back end."""
