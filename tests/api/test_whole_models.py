@@ -6,12 +6,13 @@ import copy
 import shutil
 import threading
 from contextlib import nullcontext
+from enum import Enum
 from pathlib import Path
 
 import pytest
 import torch
 
-from dvk.api.network import examples, patching, proving, report, verifying
+from dvk.api.network import examples, patching, proving, reading, report, verifying
 from dvk.api.network.building import MAKERS
 from dvk.config import Config
 from tests.api.whole_models import MODELS, Quick, quickly
@@ -101,6 +102,18 @@ def test_a_model_without_float64_is_compared_with_itself_and_says_why() -> None:
 
     truths = verifying.Truths(Strict())
     assert truths.outputs(([torch.ones(3)], {}), 0) is None and "float32 alone" in truths.why
+
+
+class Layout(Enum):
+    """As models of timm hold one."""
+
+    FIRST = "first"
+
+
+def test_a_member_of_an_enumeration_is_no_configuration() -> None:
+    model = torch.nn.Linear(2, 2)
+    model.layout = Layout.FIRST  # type: ignore[assignment]
+    assert reading.reads(model, (torch.ones(1, 2),), {}) == {}
 
 
 IN_CI = ("gpt2", "vit", "mixtral")

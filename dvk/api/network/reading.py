@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 import torch
@@ -29,13 +30,13 @@ def reads(model: nn.Module, args: Any, kwargs: Any) -> Reads:
 
 
 def _configurations(model: nn.Module) -> Iterator[Any]:
-    """Plain objects that modules hold: neither tensors, modules, functions nor containers."""
+    """Plain objects that modules hold: neither tensors, modules, functions, containers nor members of an enumeration."""
     seen: set[int] = set()
     for module in model.modules():
         for value in vars(module).values():
             kind = type(value)
             home = kind.__module__.partition(".")[0]
-            plain = not isinstance(value, (nn.Module, type)) and not callable(value)
+            plain = not isinstance(value, (nn.Module, type, Enum)) and not callable(value)
             if plain and home not in OWN and hasattr(value, "__dict__") and id(value) not in seen:
                 seen.add(id(value))
                 yield value
