@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from dvk.composer import CannotCompose, Plan
+from dvk.composer import CannotCompose, Plan, applicable, fuse
 from dvk.composer.algorithms import algorithms
 from dvk.composer.codegen.base import codegen
+from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.cpp import CppProduct
 from dvk.composer.ir.schedules.triton import TritonFlat
 from dvk.errors import UsageError
 from dvk.records import Candidate
+from tests.composer.programs import TASK, capture
 from tests.composer.schedule_cases import CASES, kernels
 
 LISTED = Path(__file__).with_name("schedules.json")
@@ -102,6 +106,31 @@ def test_a_schedule_of_another_back_end_or_family_is_refused() -> None:
         )
     with pytest.raises(CannotCompose, match="runs pointwise kernels, not row"):
         codegen("triton").render(kernel, TritonFlat(block=64, warps=4))
+
+
+def on_gpu(function: Callable[..., Any], *args: torch.Tensor) -> Kernel:
+    graph = capture(function, *args)
+    recipes = tuple(applicable(graph.graph, "cuda", "triton"))
+    (kernel,) = fuse(TASK.model_copy(update={"device": "cuda"}), graph, recipes).ordered
+    return kernel
+
+
+def test_no_loop_counts_beyond_32_bits() -> None:
+    huge = torch.zeros(1, 1).expand(1 << 16, 1 << 16)
+    kernel = on_gpu(lambda x: x.square().mean(), huge)
+    found = codegen("triton").schedules(kernel)
+    assert found and {s.kind for s in found} == {"split"}
+
+
+def test_blocks_within_bounds_are_small() -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        return (x[1:] - x[:-1]).abs().mean() + (x[:, 1:] - x[:, :-1]).abs().mean()
+
+    bounded, plain = (
+        codegen("triton").schedules(on_gpu(function, torch.zeros(1, 1).expand(4096, 4096)))[0]
+        for function in (shifted, lambda x: x.exp().mean())
+    )
+    assert (bounded.printed()["rblock"], plain.printed()["rblock"]) == (1024, 2048)
 
 
 if __name__ == "__main__":
