@@ -20,6 +20,7 @@ from dvk.records import (
     Task,
     TensorSpec,
     Timing,
+    Tokens,
     Trace,
     Turn,
     Verdict,
@@ -99,6 +100,13 @@ def test_frozen_closed_and_documented(kind: type[BaseModel]) -> None:
 def test_unknown_field_is_refused() -> None:
     with pytest.raises(ValidationError):
         Candidate.model_validate({"source": "", "backend": "cpp", "colour": "red"})
+
+
+def test_tokens_of_an_older_dvk_are_read() -> None:
+    """Log-probabilities among listed answers only are no log-probabilities of sampling from all tokens."""
+    row = {"prompt": [1], "completion": [2, 3], "logprobs": [-0.5, -0.1]}
+    assert Tokens.model_validate({**row, "allowed": []}).logprobs == (-0.5, -0.1)
+    assert Tokens.model_validate({**row, "allowed": [[2, 4], []]}).logprobs == ()
 
 
 def test_a_fact_cannot_be_changed() -> None:

@@ -128,6 +128,9 @@ def command(
             "dvk eval data/tasks/examples, or dvk eval --compare runs/a runs/b",
         )
     if show is not None:
+        _alone(
+            {"--out": out, "--kernelbench": kernelbench, "--baseline": baseline, "--resume": resume}
+        )
         from dvk.pipelines.eval.results import show as shown
 
         _print(shown(show), as_json)
@@ -179,6 +182,14 @@ def _print(summary: dict[str, Any], as_json: bool) -> None:
     print(json.dumps(summary) if as_json else "\n".join(lines(summary)))
 
 
+def _alone(given: dict[str, Any]) -> None:
+    """Refuse options that `--show` would ignore."""
+    if wrong := [name for name, value in given.items() if value]:
+        raise UsageError(
+            f"{wrong[0]} does not go with --show", "dvk eval --show RUN prints the tables of a run"
+        )
+
+
 def _check(device: str | None, baseline: list[str]) -> None:
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
@@ -214,11 +225,22 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 
 def _left(summary: dict[str, Any]) -> list[str]:
-    """What a run that was stopped has not done yet."""
-    if not (left := summary.get("num_left")):
+    """What a run that is not finished has not done yet, and which times its tables are of."""
+    if summary.get("finished", True):
         return []
+    left, counted = summary["num_left"], summary["counted"]
+    said = []
+    if counted["times"] == "first":
+        said.append("first times: no winner has been timed again yet, and no baseline counts")
+    elif waiting := counted["num_waiting"]:
+        said.append(
+            f"second times: {_many(waiting)} with winners that are not timed again yet left out, and {counted['num_left_out']} of the "
+            "others, the same share"
+        )
+    what = f": {_many(left)} left" if left else ""
     return [
-        f"not finished: {_many(left)} left; the same command with --resume --out {summary['run']} continues"
+        *said,
+        f"not finished{what}; the same command with --resume --out {summary['run']} continues",
     ]
 
 

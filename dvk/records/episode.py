@@ -30,6 +30,15 @@ class Tokens(Record):
         "are not learned, and their log-probability is 0.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_allowed(cls, row: Any) -> Any:
+        """Read rows of an older dvk: where `allowed` has ids, each log-probability is among those ids only, so that they are left out."""
+        if not isinstance(row, dict) or "allowed" not in row:
+            return row
+        kept = {name: value for name, value in row.items() if name != "allowed"}
+        return {**kept, "logprobs": ()} if row["allowed"] else kept
+
     @model_validator(mode="after")
     def _paired(self) -> Tokens:
         if self.logprobs and len(self.logprobs) != len(self.completion):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from dvk.api.network import fresh, proving, verifying
+from dvk.api.network import fresh, patching, proving, verifying
 from dvk.api.network.building import ModelSource
 from dvk.config import Config, JudgeConfig
 from dvk.errors import MachineError
 from dvk.harness.timing.claims import FIRST_LOOK
+from dvk.sandbox import Message
 
 MODEL = """
 import os, pathlib, time
@@ -78,9 +83,50 @@ def test_a_model_that_fills_the_memory_is_built_by_one_process_at_a_time(
     monkeypatch.setattr(fresh.machine, "num_cores", lambda: 16)
     monkeypatch.setattr(fresh.machine, "memory_bytes", lambda: 1 << 40)
     monkeypatch.setattr(fresh.proctree, "available_bytes", lambda: 1 << 40)
-    assert fresh.at_once(model, "cpu") == 16
+    assert fresh.at_once(model, "cpu", comparing=False) == 16
     monkeypatch.setattr(fresh.proctree, "available_bytes", lambda: 1 << 30)
-    assert fresh.at_once(model, "cpu") == 1
+    assert fresh.at_once(model, "cpu", comparing=False) == 1
+    assert fresh.at_once(model, "cpu", comparing=True) == 0
+
+
+def test_a_process_outlives_a_comparison_that_takes_longer_than_its_answers_may(
+    tmp_path: Path,
+) -> None:
+    given = timing(tmp_path, 1)
+    limits = given.config.limits.model_copy(update={"wall_s": 0.05})
+    short = replace(given, config=given.config.model_copy(update={"limits": limits}))
+    with fresh.processes(short, 1) as wave:
+        time.sleep(1)
+        assert wave.sessions[0].wait(60) == Message({"built": True})
+
+
+def test_without_room_processes_begin_after_the_comparison_and_each_time_is_kept_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = timing(tmp_path, 1)
+    kept, said = list[verifying.Timed](), list[str]()
+
+    def keep(one: verifying.Timed) -> None:
+        kept.append(one)
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fresh, "at_once", lambda *_, comparing: 0 if comparing else 2)
+    model, calls = nn.Linear(8, 8), [([torch.ones(4, 8)], dict[str, Any]())]
+    subject = proving.Subject(model, calls, given.package, given.source, given.config, keep=keep)
+    with ExitStack() as stack:
+        assert proving._begun(subject, stack, 5, compiled=False, comparing=True) is None
+    assert not list(tmp_path.glob("built-*"))
+    patch = patching.load(given.package)
+    with pytest.raises(KeyboardInterrupt):
+        proving._claimed(subject, patch, ["Layer"], nullcontext, said.append, None, compiled=False)
+    assert len(kept) == 2 and said == []
+
+
+def test_a_live_model_is_said_to_be_timed_in_this_process() -> None:
+    one = verifying.Timed(2.0, 1.0, 2.0, 1.9, 2.1, 1.0)
+    assert proving._told([one], here=True) == "timed 1 time in this process: 2.00x"
+    assert proving._told([one, one], here=False) == "timed in 2 fresh processes: 2.00x, 2.00x"
 
 
 def test_warm_up_ends_before_a_process_says_that_it_is_ready() -> None:
@@ -109,6 +155,6 @@ def test_the_proof_is_expected_to_take_a_wave_for_as_many_processes_as_fit(
     source = ModelSource(spec="m.py:f")
     subject = proving.Subject(nn.Linear(2, 2), [], tmp_path, source, Config())
     timed = 2 * FIRST_LOOK * Config().judge.claim_s
-    for at_once, waves in ((16, 1), (3, 2), (1, FIRST_LOOK)):
-        monkeypatch.setattr(fresh, "at_once", lambda *_, n=at_once: n)
+    for at_once, waves in ((16, 1), (3, 2), (1, FIRST_LOOK), (0, FIRST_LOOK)):
+        monkeypatch.setattr(fresh, "at_once", lambda *_, comparing, n=at_once: n)
         assert proving.expected_s(subject, 4.0, 3.0) == pytest.approx(waves * 7.0 + timed)

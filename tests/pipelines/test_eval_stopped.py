@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,15 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from dvk.cli import app
 from dvk.cli.eval import lines
 from dvk.config import Config
 from dvk.errors import UsageError
+from dvk.pipelines.eval import definitions
 from dvk.pipelines.eval.alongside import Alongside
 from dvk.pipelines.eval.request import AGAIN, EPISODES, EvalRequest
 from dvk.pipelines.eval.results import show
 from dvk.records import Episode
 from dvk.runs import RunFolder
+from tests.interop.trace_sets import RMS, RMS_INPUTS, trace_set, workload
 from tests.pipelines.evaluations import episode, verdict
 from tests.python_path import python_path
 
@@ -97,10 +102,10 @@ def test_an_error_ends_it_and_nothing_is_written_after_it_was_left() -> None:
 
 
 def test_a_folder_that_is_not_finished_is_shown_as_it_is(tmp_path: Path) -> None:
-    """A task counts once its winner was timed again; before any was, first times count."""
+    """Before a winner was timed again, first times of all count; then winners that were, and the same share of failures."""
     suite = tmp_path / "suite"
     suite.mkdir()
-    for name in "abc":
+    for name in "abcdef":
         (suite / f"{name}.py").write_text("class Model: ...")
     request = EvalRequest(suite=suite, baselines=("compile",), turns=2)
     with RunFolder.open(
@@ -109,15 +114,53 @@ def test_a_folder_that_is_not_finished_is_shown_as_it_is(tmp_path: Path) -> None
         run.answered(request, Config())
         run.append(EPISODES, episode("a", [3.0, 2.0]))
         run.append(EPISODES, episode("b", [0.5, 4.0]))
+        run.append(EPISODES, episode("c", [None, None]))
+        run.append(EPISODES, episode("d", [None, None]))
         early = show(run.path)
-        assert early["num_tasks"] == 2 and early["num_left"] == 1 and "portfolio" not in early
+        assert early["num_tasks"] == 4 and early["num_left"] == 2 and "portfolio" not in early
+        assert early["fast_p"]["1"] == 0.5 and early["cost"]["num_candidates"] == 8
+        assert any(line.startswith("first times") for line in lines(early))
         run.append(AGAIN, {"task": "a", "sample": 0, "candidate": "?", "verdict": verdict(2.5)})
         found = show(run.path)
-    assert found["num_tasks"] == 1 and found["num_left"] == 2 and found["geomean_kept"] == 2.5
-    assert found["portfolio"]["num_tasks"] == 1
-    assert any("2 tasks left" in line and "--resume" in line for line in lines(found))
+        shutil.rmtree(suite)
+        moved = show(run.path)
+    assert found["num_tasks"] == 2 and found["num_left"] == 3 and found["geomean_kept"] == 2.5**0.5
+    assert found["fast_p"]["1"] == 0.5 and found["portfolio"]["num_tasks"] == 2
+    assert found["counted"] == {"times": "second", "num_waiting": 1, "num_left_out": 1}
+    assert found["cost"]["num_candidates"] == 8
+    assert any("3 tasks left" in line and "--resume" in line for line in lines(found))
+    assert moved["num_left"] is None and any(
+        line.startswith("not finished;") for line in lines(moved)
+    )
     with pytest.raises(UsageError, match="no results"):
         show(tmp_path)
+
+
+def test_what_is_left_of_definitions_is_shown_and_a_run_is_finished_by_its_status(
+    tmp_path: Path,
+) -> None:
+    calls = [workload(f"of-{n}", {"batch": n}, RMS_INPUTS) for n in (3, 40)]
+    suite = trace_set(tmp_path / "definitions", RMS, calls)
+    first, _ = [one.name for one in definitions.read(suite).tasks]
+    with RunFolder.open(
+        tmp_path / "run", command="eval", name="x", argv=(), config=Config(), resume=False
+    ) as run:
+        run.answered(EvalRequest(suite=suite), Config())
+        run.append(EPISODES, episode(first, [3.0]))
+        run.finish("interrupted")
+    found = show(tmp_path / "run")
+    assert found["num_left"] == 1 and found["finished"] is False
+    assert any("not finished: 1 task left" in line for line in lines(found))
+    whole = lines({**found, "num_left": 0})  # lines and solutions are judged after all tasks
+    assert any("not finished;" in line and "--resume" in line for line in whole)
+
+
+def test_show_takes_no_options_of_a_run(tmp_path: Path) -> None:
+    for option in (["--out", "x"], ["--kernelbench", "x"], ["--baseline", "compile"], ["--resume"]):
+        with pytest.raises(UsageError, match=f"{option[0]} does not go with --show"):
+            CliRunner().invoke(
+                app, ["eval", "--show", str(tmp_path), *option], catch_exceptions=False
+            )
 
 
 @pytest.mark.slow

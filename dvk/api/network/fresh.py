@@ -31,6 +31,8 @@ TRUTH_BYTES = 12
 """Bytes of a parameter that the comparison with float64 takes in the parent meanwhile."""
 FREE_SHARE = 0.8
 """Share of the free memory that may be planned with."""
+SESSION_S = 86400.0
+"""Longest life of a process. It waits for comparisons in the parent, of any length; each answer has its own limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,11 @@ class FreshTiming:
 
 
 class FreshProcesses:
-    """Processes that build the model at once; `timed` then lets one after another measure."""
+    """Processes that build the model at once; `timed` then lets one after another measure.
+
+    Args:
+        wall_s: seconds that the parent waits for an answer.
+    """
 
     def __init__(self, timing: FreshTiming, sessions: Sequence[SandboxSession], wall_s: float):
         self.timing, self.sessions, self.wall_s = timing, list(sessions), wall_s
@@ -100,8 +106,8 @@ class FreshProcesses:
 @contextmanager
 def processes(timing: FreshTiming, count: int) -> Iterator[FreshProcesses]:
     """Start so many processes, which begin to build."""
-    wall_s = timing.config.limits.wall_s * count  # each waits for those before it
-    limits = timing.config.limits.model_copy(update={"wall_s": wall_s})
+    wall_s = timing.config.limits.wall_s * count  # they share the cores
+    limits = timing.config.limits.model_copy(update={"wall_s": max(SESSION_S, wall_s)})
     with ExitStack() as stack:
         sessions = []
         for _ in range(count):
@@ -111,8 +117,12 @@ def processes(timing: FreshTiming, count: int) -> Iterator[FreshProcesses]:
         yield FreshProcesses(timing, sessions, wall_s)
 
 
-def at_once(model: nn.Module, device: str) -> int:
-    """How many processes may build this model at the same time, while this one compares its outputs; at least 1."""
+def at_once(model: nn.Module, device: str, *, comparing: bool) -> int:
+    """How many processes may build this model at the same time; at least 1 unless `comparing`.
+
+    Args:
+        comparing: this process compares the outputs with float64 meanwhile.
+    """
     parameters = sum(one.numel() for one in [*model.parameters(), *model.buffers()])
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -120,12 +130,13 @@ def at_once(model: nn.Module, device: str) -> int:
     else:
         free = min(machine.memory_bytes(), proctree.available_bytes())
     each = BUILDING_BYTES * parameters + CONTEXT_BYTES
-    room = int((FREE_SHARE * free - TRUTH_BYTES * parameters) // each)
-    return max(1, min(room, machine.num_cores()))
+    taken = TRUTH_BYTES * parameters if comparing else 0
+    room = int((FREE_SHARE * free - taken) // each)
+    return max(0 if comparing else 1, min(room, machine.num_cores()))
 
 
 def child(channel: RequestChannel) -> None:
-    """Build, warm up when told the blocks, measure when told to."""
+    """Build; warm up after the names of the blocks arrive; measure on request."""
     source: Any = channel.receive()
     network = build(ModelSource(**{**source, "inputs": tuple(source["inputs"])}))
     call = examples.draw(network, 0)

@@ -124,9 +124,8 @@ def expected_s(subject: Subject, build_s: float, look_s: float) -> float:
     """
     waves = 1
     if subject.source is not None:
-        waves = -(
-            -FIRST_LOOK // min(FIRST_LOOK, fresh.at_once(subject.model, subject.source.device))
-        )
+        room = fresh.at_once(subject.model, subject.source.device, comparing=True)
+        waves = -(-FIRST_LOOK // min(FIRST_LOOK, max(1, room)))
     return waves * (build_s + look_s) + 2 * FIRST_LOOK * subject.config.judge.claim_s
 
 
@@ -140,13 +139,13 @@ def prove(
 ) -> Proved:
     """Check the whole model, leave out patches with which it is wrong or slower, and time what remains.
 
-    Fresh processes build the model while its outputs are compared.
+    Fresh processes build the model while its outputs are compared, where memory has room for both.
     """
     if not names:
         return Proved(why="no block was made faster")
     patch = patching.load(subject.package)
     with ExitStack() as stack:
-        first = _begun(subject, stack, FIRST_LOOK, compiled=compiled)
+        first = _begun(subject, stack, FIRST_LOOK, compiled=compiled, comparing=True)
         kept, dropped, checked = _right(subject, patch, names, note)
         if first is not None and kept:
             first.built()
@@ -221,16 +220,16 @@ def _timed_here(
 
 
 def _begun(
-    subject: Subject, stack: ExitStack, most: int, *, compiled: bool
+    subject: Subject, stack: ExitStack, most: int, *, compiled: bool, comparing: bool = False
 ) -> FreshProcesses | None:
-    """At most so many fresh processes, which begin to build; None for a live model."""
+    """At most so many fresh processes, which begin to build; None for a live model, or if there is no room beside a comparison."""
     if subject.source is None:
         return None
     timing = FreshTiming(
         source=subject.source, package=subject.package, config=subject.config, compiled=compiled
     )
-    count = min(most, fresh.at_once(subject.model, subject.source.device))
-    return stack.enter_context(fresh.processes(timing, count))
+    count = min(most, fresh.at_once(subject.model, subject.source.device, comparing=comparing))
+    return stack.enter_context(fresh.processes(timing, count)) if count else None
 
 
 def _claimed(
@@ -249,16 +248,17 @@ def _claimed(
         if len(timed) >= FIRST_LOOK and time.monotonic() > subject.by:
             break
         with alone(), ExitStack() as stack:
-            most = _until_look(len(timed))
-            wave = first if not timed else _begun(subject, stack, most, compiled=compiled)
+            wave, built, first = first, first is not None, None
             if wave is None:
-                found = [_timed_here(subject, patch, kept, compiled=compiled)]
-            else:
-                found = list(_wave(wave, kept, built=not timed))
-        for one in found:
-            subject.keep(one)
-        timed += found
-        note(f"timed in {len(timed)} fresh processes: {_seen(timed)}")
+                wave = _begun(subject, stack, _until_look(len(timed)), compiled=compiled)
+            for one in (
+                _wave(wave, kept, built=built)
+                if wave is not None
+                else [_timed_here(subject, patch, kept, compiled=compiled)]
+            ):
+                subject.keep(one)
+                timed.append(one)
+        note(_told(timed, here=subject.source is None))
     return timed
 
 
@@ -276,9 +276,15 @@ def _until_look(count: int) -> int:
     return next(more for more in range(1, LAST_LOOK + 1) if looked_at(count + more))
 
 
-def _seen(timed: Sequence[Timed]) -> str:
+def _told(timed: Sequence[Timed], *, here: bool) -> str:
     """The speedups so far, for people."""
-    return ", ".join(f"{one.speedup:.2f}x" for one in timed)
+    count = len(timed)
+    where = (
+        f"{count} time{'s' * (count != 1)} in this process"
+        if here
+        else f"in {count} fresh process{'es' * (count != 1)}"
+    )
+    return f"timed {where}: {', '.join(f'{one.speedup:.2f}x' for one in timed)}"
 
 
 def _claim(timed: Sequence[Timed]) -> Claim:

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from dvk.errors import DvkError, UsageError
+from dvk.interop.flashinfer.dataset import is_dataset
 from dvk.pipelines import tracebacks
-from dvk.pipelines.eval import hygiene, retime, suites, tables
+from dvk.pipelines.eval import definitions, hygiene, retime, suites, tables
 from dvk.pipelines.eval.launches import weighted
 from dvk.pipelines.eval.request import (
     AGAIN,
@@ -78,22 +79,49 @@ def rows_on_disk(
 def stopped(
     request: EvalRequest,
     run: RunFolder,
-    problems: Sequence[suites.SuiteTask],
+    problems: Sequence[suites.SuiteTask] | None,
     device: str,
     backend: str,
 ) -> dict[str, Any] | None:
     """The summary of a run that has not ended; None if it has no results.
 
-    A task counts once its winner has been timed again. Where none has been, first times count, and no baseline does.
+    Winners wait for their second time, failures do not: tables of what is settled alone would show too many failures. As long as no
+    winner has been timed again, the first times of all tasks count, and no baseline does. After that, winners that were timed again
+    count, and the same share of the other tasks.
+
+    Args:
+        problems: None if the suite cannot be read.
+
+    Returns:
+        see `summarised`; `num_left` is null if the suite cannot be read. `finished` is false. `counted` has `times`, first or second,
+        `num_waiting`, winners' tasks to be timed again, and `num_left_out`, other tasks that are not in the tables.
     """
-    rows, again = rows_on_disk(run, problems, request), known_again(run)
-    waiting = {e.task.name for e in episodes_of(run) if retime.num_wanted([e], again, request)}
-    settled = [row for row in rows if row.task not in waiting]
-    if not settled:
-        request = replace(request, baselines=())
+    rows, again = rows_on_disk(run, problems or (), request), known_again(run)
     if not rows:
         return None
-    return summarised(request, run, settled or rows, problems, device, backend)
+    episodes = episodes_of(run)
+    won = {e.task.name for e in episodes if retime.num_wanted([e], {}, request)}
+    waiting = {e.task.name for e in episodes if retime.num_wanted([e], again, request)}
+    counted, done = rows, {row.task for row in rows}
+    first = bool(waiting) and won == waiting
+    left_out: set[str] = set()
+    if first:
+        request = replace(request, baselines=())
+    elif waiting:
+        others = list(dict.fromkeys(row.task for row in rows if row.task not in won))
+        left_out = set(others[round(len(others) * (1 - len(waiting) / len(won))) :])
+        counted = [row for row in rows if row.task not in waiting | left_out]
+        done -= waiting
+    return summarised(request, run, counted, problems or (), device, backend) | {
+        "cost": Meter(run).total(rows),
+        "num_left": None if problems is None else len({p.name for p in problems} - done),
+        "finished": False,
+        "counted": {
+            "times": "first" if first else "second",
+            "num_waiting": len(waiting),
+            "num_left_out": len(left_out),
+        },
+    }
 
 
 def summarised(
@@ -131,7 +159,7 @@ def summarised(
 
 
 def show(place: Path) -> dict[str, Any]:
-    """The summary of an evaluation's folder as it is; `num_left` counts tasks that are not played yet.
+    """The summary of an evaluation's folder as it is; see `stopped` for a run that is not finished.
 
     Raises:
         UsageError: it holds no results of an evaluation.
@@ -167,9 +195,10 @@ def _asked(manifest: Mapping[str, Any]) -> EvalRequest:
     return EvalRequest(**{**asked, "suite": Path(asked["suite"])})
 
 
-def _problems(request: EvalRequest) -> Sequence[suites.SuiteTask]:
-    """The suite's tasks; none if it has been moved."""
+def _problems(request: EvalRequest) -> Sequence[suites.SuiteTask] | None:
+    """The suite's tasks; None if it has been moved or cannot be read any more."""
     try:
-        return suites.read(request.suite, request.only, ())
-    except DvkError:
-        return ()
+        found = definitions.read(request.suite).tasks if is_dataset(request.suite) else ()
+        return suites.read(request.suite, request.only, found)
+    except (DvkError, OSError):
+        return None
