@@ -95,7 +95,8 @@ def command(
     budget_s: Annotated[
         float | None,
         typer.Option(
-            help="Search time in seconds (default: 120); the time for loading and confirming the best is printed at the start."
+            help="Search time in seconds (default: 120); the time for loading and confirming the best is printed at the start. "
+            "With --model: time of the run after the whole model is built, proof included."
         ),
     ] = None,
     max_tokens: Annotated[

@@ -93,7 +93,8 @@ class OptimizeConfig(Section):
     budget_s: float = Field(
         120.0,
         gt=0,
-        description="Wall clock of the search; loading, capture and final confirmation excluded.",
+        description="Wall clock of the search; loading, capture and final confirmation excluded. With --model: of the run after the "
+        "whole model is built, proof included.",
     )
     max_tokens: int | None = Field(
         None,

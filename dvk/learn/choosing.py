@@ -80,7 +80,8 @@ def _written(model: Any, batch: ChoiceBatch) -> torch.Tensor:
 def started(model: Any, batch: ChoiceBatch) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss of knowing nothing of speeds: half for the first answer of each row, the composer's own, half for all of them alike.
 
-    A model learns to write so, too, not only to choose so: a longer answer has more to go wrong, in lists of any other length, too.
+    The first term compares the answers of a row with each other. The second is the cross-entropy of free writing, among all texts: each
+    token of an answer becomes likely, so that longer answers do not lose probability where a list has other answers.
     """
     written = _written(model, batch)
     logs = written.log_softmax(-1)

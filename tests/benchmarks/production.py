@@ -31,6 +31,7 @@ FLOPS = {"bf16": 9.9e14, "byte": 1.98e15}
 """Peaks of an H100 or H200, dense."""
 REPEATS = 8
 FLUSHED = 192 << 20
+Tensors = list[torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,15 @@ class Row:
     family: str
     name: str
     forward: Callable[..., Any]
-    args: Callable[[], list[torch.Tensor]]
+    args: Callable[[], Tensors]
     flops: float = 0.0
     peak: str = "bf16"
     read: float = 0.0
     """Bytes that must be read; 0 for all arguments."""
     library: Callable[..., Any] | None = None
-    """The library's best; None for `forward` itself, run eagerly."""
+    """The library's best on the same arguments; None for `forward` itself, run eagerly."""
+    prepared: Callable[[Tensors], tuple[Callable[..., Any], Tensors]] | None = None
+    """In place of `library`: makes the library's best and its own arguments, such as weights in its layout."""
     waits: bool = False
     """The library's calls wait for the device: their time includes the host's."""
 
@@ -54,47 +57,38 @@ class Row:
 class Composed(Program):
     """The kernels of a function under all recipes that apply."""
 
-    def __init__(self, forward: Callable[..., Any], args: list[torch.Tensor], device: str):
+    def __init__(self, forward: Callable[..., Any], args: Tensors, device: str):
         self.module, self.args, self.device = Function(forward), args, device
         self.names = [f"x{n}" for n in range(len(args))]
         captured = trace_module(self.module, args, self.names)
         names = tuple(applicable(captured.graph, device, "triton", but=("cuda_graph",)))
-        made = fuse(TASK.model_copy(update={"device": "cuda"}), captured, names)
-        self.graph, self.prims, self.part, self.kernels = (
-            made.graph,
-            made.prims,
-            made.part,
-            made.kernels,
-        )
+        made = fuse(TASK.model_copy(update={"device": device}), captured, names)
+        self.graph, self.prims, self.part = made.graph, made.prims, made.part
+        self.kernels = made.kernels
 
-    def tuned(self, most: int, until: float) -> tuple[Callable[..., Any], dict[str, str]]:
-        """The function under the best schedules, each kernel's chosen by the time of the whole."""
+    def tuned(self, most: int, until: float) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The function under the best schedules, each kernel's chosen by the time of the whole, and all times."""
         chosen: dict[str, TritonSchedule] = {}
-        options = {
-            k.name: renderer.schedules(k, of_machine(self.device))[:most]
-            for k in self.kernels.values()
-        }
+        target = of_machine(self.device)
+        options = {k.name: renderer.schedules(k, target)[:most] for k in self.kernels.values()}
+        tried: dict[str, Any] = {}
 
-        def under(name: str, one: TritonSchedule) -> Callable[..., Any] | None:
+        def under(name: str, one: TritonSchedule | None) -> Callable[..., Any] | None:
             def choose(kernel: Kernel) -> TritonSchedule:
                 known = one if kernel.name == name else chosen.get(kernel.name)
                 return known or options[kernel.name][0]
 
-            made = load(self.text(choose))
-
-            def run(*args: Any) -> Any:
-                return made.run(self.module, *args)
-
             try:
-                run(*self.args)
-            except Exception as error:  # noqa: BLE001 - a schedule that fails is a row of the report
+                made = load(self.text(choose))
+                made.run(self.module, *self.args)
+            except Exception as error:  # noqa: BLE001 - one row more or less
                 print(f"  {name} {one}: {type(error).__name__}: {str(error)[-300:]}", flush=True)
                 return None
-            return run
+            return lambda *args: made.run(self.module, *args)
 
-        best: Callable[..., Any] | None = None
+        best = under("", None)
         for name, some in options.items():
-            if best is not None and time.monotonic() > until:
+            if time.monotonic() > until:
                 break
             with ThreadPoolExecutor(8) as pool:
                 made = list(pool.map(under, [name] * len(some), some))
@@ -103,13 +97,17 @@ class Composed(Program):
                 (device_us(run, self.args), n) for n, run in enumerate(made) if run is not None
             ]
             if times:
-                _, n = min(times)
-                chosen[name], best = some[n], made[n]
-        assert best is not None
-        return best, {name: str(schedule.printed()) for name, schedule in chosen.items()}
+                chosen[name], best = some[min(times)[1]], made[min(times)[1]]
+                tried[name] = {_words(some[n]): round(us, 1) for us, n in sorted(times)}
+        assert best is not None, "no schedule ran"
+        return best, tried
 
 
-def device_us(run: Callable[..., Any], args: list[torch.Tensor]) -> float:
+def _words(schedule: TritonSchedule) -> str:
+    return " ".join(str(v) for v in schedule.printed().values())
+
+
+def device_us(run: Callable[..., Any], args: Tensors) -> float:
     """Microseconds of one call on the device, L2 flushed before it: the difference of two CUDA graphs."""
     room = torch.empty(FLUSHED, dtype=torch.int8, device="cuda")
     run(*args)
@@ -135,7 +133,7 @@ def device_us(run: Callable[..., Any], args: list[torch.Tensor]) -> float:
     return (best[1] - best[0]) * 1e3 / REPEATS
 
 
-def events_us(run: Callable[..., Any], args: list[torch.Tensor]) -> float:
+def events_us(run: Callable[..., Any], args: Tensors) -> float:
     """Microseconds of one call with the host's waits: for functions that synchronise."""
     run(*args)
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -153,18 +151,23 @@ def measured(row: Row, compiles: bool, most: int, until: float) -> dict[str, Any
     """One row's figures."""
     torch.manual_seed(0)
     args = row.args()
-    library = row.library or row.forward
     want = row.forward(*args)
     moved = [*([] if row.read else args), *(want if isinstance(want, tuple) else (want,))]
     num_bytes = row.read + sum(t.numel() * t.element_size() for t in moved)
     gb_per_s = of_machine("cuda").gpu.gb_per_s
     roof = max(row.flops / FLOPS[row.peak] * 1e6, num_bytes / gb_per_s / 1e3)
     found: dict[str, Any] = {"family": row.family, "shape": row.name, "roofline_us": round(roof, 1)}
-    found["library_us"] = round((events_us if row.waits else device_us)(library, args), 1)
+    try:
+        library, given = row.prepared(args) if row.prepared else (row.library or row.forward, args)
+        found["library_us"] = round((events_us if row.waits else device_us)(library, given), 1)
+        del library, given
+    except Exception as failed:  # noqa: BLE001 - the composer's figure counts without the library's
+        print(f"  library: {type(failed).__name__}: {str(failed)[-300:]}", flush=True)
     run, found["schedules"] = Composed(row.forward, args, "cuda").tuned(most, until)
     found["dvk_us"] = round(device_us(run, args), 1)
     found["error"] = error(run(*args), want)
-    found["times_library"] = round(found["library_us"] / found["dvk_us"], 3)
+    if "library_us" in found:
+        found["times_library"] = round(found["library_us"] / found["dvk_us"], 3)
     found["of_roofline"] = round(roof / found["dvk_us"], 3)
     if compiles and not row.waits:
         torch._dynamo.reset()
@@ -188,7 +191,7 @@ def main(doc: str | None, families: Mapping[str, Callable[[], Iterator[Row]]]) -
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--families", default=",".join(families))
-    parser.add_argument("--rows", type=int, default=6, help="shapes of each family")
+    parser.add_argument("--rows", type=int, default=99, help="shapes of each family")
     parser.add_argument("--schedules", type=int, default=8, help="schedules tried of each kernel")
     parser.add_argument("--compile", action="store_true", help="time torch.compile, too")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no row after that")

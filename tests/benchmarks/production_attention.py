@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.benchmarks.device_rows import Row, Tensors, main
+from tests.benchmarks.production import Row, Tensors, main
 
 BRAIN, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 
@@ -133,7 +133,13 @@ LAYERS = (
 
 def _int4() -> Iterator[Row]:
     for name, k, n in LAYERS:
-        yield Row("int4", f"words, {name}", words, lambda k=k, n=n: _words_args(1, k, n), _tinygemm)
+        yield Row(
+            "int4",
+            f"words, {name}",
+            words,
+            lambda k=k, n=n: _words_args(1, k, n),
+            prepared=_tinygemm,
+        )
     for kind, forward, args, library in (
         ("pairs", pairs, _pairs_args, _tinygemm),
         ("gptq", gptq, _gptq_args, _dense),
@@ -145,14 +151,14 @@ def _int4() -> Iterator[Row]:
                 f"{kind}, {name}, {m} rows",
                 forward,
                 lambda k=k, n=n, m=m, args=args: args(m, k, n),
-                library,
+                prepared=library,
             )
     yield Row(
         "int4",
         "words, Llama 3 8B up, 4 rows",
         words,
         lambda: _words_args(4, 4096, 14336),
-        _tinygemm,
+        prepared=_tinygemm,
     )
 
 
@@ -167,7 +173,7 @@ def _int8() -> Iterator[Row]:
                 torch.randint(-128, 128, (n, k), device="cuda", dtype=torch.int8),
                 _scale(n),
             ],
-            _dense,
+            prepared=_dense,
         )
 
 
@@ -239,7 +245,7 @@ def _decode() -> Iterator[Row]:
         ("Gemma 2 9B capped, 8 × 8192", capped, Heads(8, 16, 8, 8192, 256)),
         ("Mistral 7B, 4 × 32768", decode, Heads(4, 32, 8, 32768, 128)),
     ):
-        yield Row("decode", name, forward, lambda heads=heads: _cache(heads), _sdpa)
+        yield Row("decode", name, forward, lambda heads=heads: _cache(heads), prepared=_sdpa)
 
 
 # ------------------------------------------------------------------ norms that quantise
@@ -316,4 +322,4 @@ FAMILIES: dict[str, Callable[[], Iterator[Row]]] = {
 
 
 if __name__ == "__main__":
-    main(FAMILIES, __doc__)
+    main(__doc__, FAMILIES)

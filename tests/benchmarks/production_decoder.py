@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.benchmarks.device_rows import Composed, Tensors, error_of
+from tests.benchmarks.production import Composed, Tensors, error
 
 HIDDEN, INNER, HEADS, KEYS, WIDTH, GROUP = 4096, 14336, 32, 8, 128, 128
 Linear = Callable[..., torch.Tensor]
@@ -169,7 +169,7 @@ def measured(layers: int, cache: int, four: bool, most: int, compiles: bool) -> 
     found["kernels"] = [k.family for part in made for k in part.kernels.values()]
     first, second = (part.tuned(most, until)[0] for part in made)
     found["dvk_per_s"] = tokens_per_second(lambda: model.step(first, second))
-    found["error"] = error_of(model.step(first, second), want)
+    found["error"] = error(model.step(first, second), want)
     print(json.dumps(found), flush=True)
     if compiles:
         torch._dynamo.reset()

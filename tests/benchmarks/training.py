@@ -304,9 +304,15 @@ def main() -> None:
         torch._dynamo.reset()
         written(row)
     for path, made in ahead.items() if given.kernels else ():
-        if time.monotonic() - began <= given.limit_s:
+        if time.monotonic() - began > given.limit_s:
+            continue
+        row = {"name": path.stem}
+        try:
             steps = arms(*made, False).steps.items()
-            written({"name": path.stem, **{f"{name}_kernels": kernels(s) for name, s in steps}})
+            row |= {f"{name}_kernels": kernels(step) for name, step in steps}
+        except Exception as error:  # noqa: BLE001 - the other files count
+            row["error"] = f"{type(error).__name__}: {error}"[:500]
+        written(row)
 
 
 if __name__ == "__main__":
