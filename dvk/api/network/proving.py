@@ -222,7 +222,7 @@ def _timed_here(
 def _begun(
     subject: Subject, stack: ExitStack, most: int, *, compiled: bool, comparing: bool = False
 ) -> FreshProcesses | None:
-    """At most so many fresh processes, which begin to build; None for a live model, or if there is no room beside a comparison."""
+    """At most so many fresh processes, which begin to build; None for a live model, or without room for one during a comparison."""
     if subject.source is None:
         return None
     timing = FreshTiming(
