@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -96,8 +95,8 @@ def test_a_process_outlives_a_comparison_that_takes_longer_than_its_answers_may(
     limits = given.config.limits.model_copy(update={"wall_s": 0.05})
     short = replace(given, config=given.config.model_copy(update={"limits": limits}))
     with fresh.processes(short, 1) as wave:
-        time.sleep(1)
         assert wave.sessions[0].wait(60) == Message({"built": True})
+        assert wave.sessions[0].wait(0.5) is None  # it runs on
 
 
 def test_without_room_processes_begin_after_the_comparison_and_each_time_is_kept_at_once(
