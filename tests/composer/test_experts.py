@@ -135,6 +135,42 @@ def seen(x: torch.Tensor, router: torch.Tensor, *w: torch.Tensor) -> Any:
     return out, last.sum()
 
 
+def summed(value: Callable[..., Any], start: Callable[..., Any] = torch.zeros_like) -> Any:
+    """A loop whose experts set their rows of the result to `value(result, x, weight, share, gate, token)`."""
+
+    def loop(x: torch.Tensor, router: torch.Tensor, *w: torch.Tensor) -> torch.Tensor:
+        shares, chosen = torch.topk(x @ router.t(), 2, -1)
+        gate, square, out = x.sum(-1), w[2] @ w[0], start(x)
+        for n in range(EXPERTS):
+            token, pick = torch.where(chosen == n)
+            out[token] = value(out, x, square[n], shares[token, pick, None], gate, token)
+        return out
+
+    return loop
+
+
+def scaled(out: Any, x: Any, w: Any, share: Any, gate: Any, token: Any) -> Any:
+    return torch.add(out[token], F.linear(x[token], w) * share, alpha=0.5)
+
+
+def old_read_twice(out: Any, x: Any, w: Any, share: Any, gate: Any, token: Any) -> Any:
+    old = out[token]
+    return old + torch.tanh(old) * F.linear(x[token], w)
+
+
+def wider(out: Any, x: Any, w: Any, share: Any, gate: Any, token: Any) -> Any:
+    return out[token] + (F.linear(x[token], w) * share).half()
+
+
+def gated(out: Any, x: Any, w: Any, share: Any, gate: Any, token: Any) -> Any:
+    return out[token] + F.linear(x[token], w) * gate.unsqueeze(1)[token]
+
+
+def narrow(out: Any, x: Any, w: Any, share: Any, gate: Any, token: Any) -> Any:
+    """The value broadcasts over the columns of the result."""
+    return out[token] + torch.tanh(share)
+
+
 LOOPS: dict[str, Callable[..., Any]] = {"added": added, "put": put, "multiplied": multiplied}
 
 
@@ -212,6 +248,22 @@ def test_grouped_products_agree_with_the_loop(name: str) -> None:
     with torch.no_grad():
         found = evaluated(graph, held | {f"x{n}": arg for n, arg in enumerate(args)})
         torch.testing.assert_close(found, model(*args))
+
+
+@pytest.mark.parametrize("value", [scaled, old_read_twice, narrow])
+def test_other_sums_stay(value: Callable[..., Any]) -> None:
+    assert (
+        experts.rewrite(capture(summed(value, torch.ones_like), *weights()).graph, "cuda") is None
+    )
+
+
+@pytest.mark.parametrize("value", [wider, gated])
+def test_sums_agree_in_value_and_type(value: Callable[..., Any]) -> None:
+    model, args = summed(value), [w.float() for w in weights()]
+    graph = experts.rewrite(capture(model, *args).graph, "cuda")
+    assert graph is not None
+    found = evaluated(graph, {f"x{n}": arg for n, arg in enumerate(args)})
+    torch.testing.assert_close(found, model(*args))
 
 
 @pytest.mark.gpu

@@ -32,18 +32,23 @@ class Step:
 
     Attributes:
         kind: `rows` of `source` at the tokens; `picked`: its elements at tokens and picks; `same`: a view that changes nothing.
+        width: columns of `rows`; `source` may have them in another shape (`unsqueeze`).
     """
 
     kind: Kind
     node: Node
     operands: tuple[Operand, ...] = ()
     source: str = ""
+    width: int = 0
 
     def like(self, other: Step) -> bool:
         """The same step of another expert, whose weights may differ."""
         mine = [(o.row, bool(o.name), o.literal) for o in self.operands]
         yours = [(o.row, bool(o.name), o.literal) for o in other.operands]
-        kinds = [(s.kind, s.node.op, s.node.dtype, s.source, s.node.kwargs) for s in (self, other)]
+        kinds = [
+            (s.kind, s.node.op, s.node.dtype, s.source, s.width, s.node.kwargs)
+            for s in (self, other)
+        ]
         return kinds[0] == kinds[1] and mine == yours
 
 
@@ -229,6 +234,9 @@ class _Reader:
         if packet(add.node).rstrip("_") != "add" or len(olds) != 1 or len(add.operands) != 2:
             return None
         old = add.operands[olds[0]].row
+        scaled = bool(add.node.kwargs)  # alpha
+        if scaled or any(operand.row == old for step in steps for operand in step.operands):
+            return None
         if old == len(steps) - 1:
             steps.pop()
         else:
@@ -250,7 +258,7 @@ class _Reader:
             return self._read(node)
         below = self._below(node.args[0])
         if name in ("reshape", "view", "squeeze") and below is not None:
-            same = below.kind == "rows" and self._width(below) == self._asked(node)
+            same = below.kind == "rows" and below.width == self._asked(node)
             return Step("same", node, (self._operand(node.args[0]),)) if same else None
         if name == "unsqueeze" and below is not None:
             same = below.kind == "picked" and node.args[1] in (1, -1)
@@ -288,21 +296,18 @@ class _Reader:
         while packet(below) == "unsqueeze":  # one for each expert
             below = self.nodes[ref(below.args[0]) or ""]
         if roles == ["token"] and len(shape) == 2 and shape[0] == tokens:
-            return Step("rows", node, source=below.name)
+            return Step("rows", node, source=below.name, width=shape[1])
         ahead = len(places) == 2 and places[0] is None and shape[:2] == (1, tokens)
         if ahead and roles[1] == "token" and len(shape) == 3:
-            return Step("rows", node, source=below.name)
+            return Step("rows", node, source=below.name, width=shape[2])
         if roles == ["token", "pick"] and shape in ((tokens, picks), (tokens, picks, 1)):
             return Step("picked", node, source=below.name)
         return None
-
-    def _width(self, step: Step) -> int:
-        return (self.nodes[step.source].shape or (0,))[-1]
 
     def _asked(self, node: Node) -> int:
         """The width that a reshape of rows asks for; a squeeze of the first dimension keeps it."""
         if packet(node) == "squeeze":
             below = self._below(node.args[0])
-            return self._width(below) if below is not None and node.args[1:] == (0,) else 0
+            return below.width if below is not None and node.args[1:] == (0,) else 0
         asked = node.args[1]
         return asked[-1] if len(asked) == 2 and isinstance(asked[-1], int) else 0

@@ -88,7 +88,10 @@ class _Grouped:
             if value is None:
                 return None
             values.append(value)
-        self._combine(values[-1][0], values[-1][1])
+        value, width = values[-1]
+        if self.loop.last.shape != (self.tokens, width):
+            return None
+        self._combine(value, width, str(self.loop.bodies[0].steps[-1].node.dtype))
         last = self.made[-1]
         renamed = last.model_copy(
             update={"name": self.loop.last.name, "strides": self.loop.last.strides}
@@ -140,10 +143,10 @@ class _Grouped:
         dtype = str(step.node.dtype)
         if step.kind == "rows":
             source = self.nodes_by_name[step.source]
-            width = (source.shape or (0,))[-1]
-            flat = {"ref": source.name}
-            if len(source.shape or ()) == 3:
-                flat = self.add("reshape.default", (self.tokens, width), dtype, flat, [-1, width])
+            width, flat = step.width, {"ref": source.name}
+            whole = (self.tokens, width)
+            if source.shape != whole:
+                flat = self.add("reshape.default", whole, dtype, flat, list(whole))
             taken = self.add("index.Tensor", (self.rows, width), dtype, flat, [self.token])
             return self._blocked(taken, width, dtype)
         if step.kind == "picked":
@@ -240,11 +243,13 @@ class _Grouped:
 
     # ------------------------------------------------------------ together again
 
-    def _combine(self, value: Any, width: int) -> None:
-        last = self.loop.last
-        dtype = str(last.dtype)
-        flat = self.add("reshape.default", (self.rows, width), dtype, value, [self.rows, width])
-        taken = self.add("index.Tensor", (self.pairs, width), dtype, flat, [self.slot])
+    def _combine(self, value: Any, width: int, kind: str) -> None:
+        """Add the pairs of each token, in the result's type; `kind`: the type of the pairs."""
+        dtype = str(self.loop.last.dtype)
+        flat = self.add("reshape.default", (self.rows, width), kind, value, [self.rows, width])
+        taken = self.add("index.Tensor", (self.pairs, width), kind, flat, [self.slot])
+        if kind != dtype:
+            taken = self.add("to.dtype", (self.pairs, width), dtype, taken, {"dtype": dtype})
         shape = (self.tokens, self.picks, width)
         each = self.add("reshape.default", shape, dtype, taken, list(shape))
         total = (self.tokens, width)
