@@ -24,6 +24,8 @@ ON_GPU = ("grid_sampler",)
 """Beginnings of the names of operators that are decomposed on a GPU alone: PyTorch's CPU kernel lets a NaN among the places show."""
 FEW_CHANNELS = 8
 """Channels from which an image is copied to another layout: a read of 32 bytes holds as many."""
+OTHERWISE = ("cdist", "convolution", "gru", "lstm", "rnn_relu", "rnn_tanh")
+"""Operators of a library, and those with a recipe that decomposes them better."""
 UNSAID = ("layout", "pin_memory", "non_blocking")
 """Operands that say what is usual."""
 MOST_PARTS = 400
@@ -61,7 +63,9 @@ def rewrite(graph: Graph, device: str) -> Graph | None:
 
 def _is_unruled(node: Node, device: str) -> bool:
     name = packet(node)
-    if not name or is_view(node) or draws(node) or _has_rule(node.op):
+    if not name or name.endswith("_cell") or name in OTHERWISE:
+        return False
+    if is_view(node) or draws(node) or _has_rule(node.op):
         return False
     return device == "cuda" or not name.startswith(ON_GPU)
 
