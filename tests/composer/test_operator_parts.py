@@ -38,7 +38,6 @@ PARTS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "aminmax": (lambda x: torch.aminmax(x, dim=1), (ROWS,), 2),
     "dot": (torch.dot, (torch.randn(50), torch.randn(50)), 1),
     "diagonal matrices": (torch.diag_embed, (ROWS,), 1),
-    "margin": (F.multi_margin_loss, (torch.randn(8, 5), torch.randint(0, 5, (8,))), 1),
 }
 
 
@@ -62,6 +61,10 @@ def test_parts_of_a_sampled_image_on_a_gpu_read_its_channels_together(name: str)
     assert reads and all(n.args[0] == {"ref": image.name} for n in reads)
     places = PLACES.nan_to_num()
     torch.testing.assert_close(run(parts, IMAGE, places), SAMPLED[name](IMAGE, places))
+    # As in CUDA's kernel: a NaN is no place of an image with zeros around it, and the first one of an image with edges.
+    first = IMAGE[0, :, :1, 0] if name == "edges around" else torch.zeros(9, 1)
+    nowhere = run(parts, IMAGE, torch.full_like(places, float("nan")))
+    torch.testing.assert_close(nowhere[0], first[..., None].expand(9, 5, 6))
 
 
 def run(graph: Graph, *given: Tensor) -> Tensor:
@@ -73,6 +76,17 @@ def run(graph: Graph, *given: Tensor) -> Tensor:
     return values[graph.outputs["ref"]]
 
 
-def test_an_operator_with_a_part_that_has_no_rule_stays() -> None:
-    graph = capture(lambda x: torch.cdist(x, x, p=1.0), ROWS).graph
-    assert operator_parts.rewrite(graph, "cpu") is None
+STAYING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "a part has no rule": (lambda x: torch.polygamma(1, x), (ROWS,)),
+    "another recipe": (lambda x: torch.cdist(x, x, p=1.0), (ROWS,)),
+    "NaN would show": (F.multi_margin_loss, (ROWS, torch.zeros(6, dtype=torch.long))),
+    "reflected": (sampled("bilinear", "reflection", False), (IMAGE, PLACES)),
+    "a recurrent layer": (torch.nn.LSTM(17, 4), (ROWS,)),
+}
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_operators_that_stay(name: str) -> None:
+    function, given = STAYING[name]
+    for device in ("cpu", "cuda"):
+        assert operator_parts.rewrite(capture(function, *given).graph, device) is None

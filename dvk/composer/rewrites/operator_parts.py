@@ -22,10 +22,15 @@ OWN_INDICES = ("grid_sampler", "upsample")
 """Beginnings of the names of operators that compute the indices at which they read: all of them are valid, and none is negative."""
 ON_GPU = ("grid_sampler",)
 """Beginnings of the names of operators that are decomposed on a GPU alone: PyTorch's CPU kernel lets a NaN among the places show."""
+BORDER, REFLECTED = 1, 2
+"""What `grid_sample` reads outside of the image. CUDA's kernel takes a NaN for the first place of either; the reflected one is not
+decomposed."""
 FEW_CHANNELS = 8
 """Channels from which an image is copied to another layout: a read of 32 bytes holds as many."""
 OTHERWISE = ("cdist", "convolution", "gru", "lstm", "rnn_relu", "rnn_tanh")
 """Operators of a library, and those with a recipe that decomposes them better."""
+UNLIKE = ("multi_margin_loss", "multilabel_margin_loss")
+"""Operators whose parts let a NaN show that PyTorch's kernel compares away."""
 UNSAID = ("layout", "pin_memory", "non_blocking")
 """Operands that say what is usual."""
 MOST_PARTS = 400
@@ -63,9 +68,11 @@ def rewrite(graph: Graph, device: str) -> Graph | None:
 
 def _is_unruled(node: Node, device: str) -> bool:
     name = packet(node)
-    if not name or name.endswith("_cell") or name in OTHERWISE:
+    if not name or name.endswith("_cell") or name in (*OTHERWISE, *UNLIKE):
         return False
     if is_view(node) or draws(node) or _has_rule(node.op):
+        return False
+    if name.startswith("grid_sampler") and node.args[3] == REFLECTED:
         return False
     return device == "cuda" or not name.startswith(ON_GPU)
 
@@ -119,7 +126,11 @@ def _traced(text: str, given: tuple[str, ...], device: str) -> tuple[list[Any], 
     operands = [Node.model_validate_json(one) for one in given]
     names = [n.name for n in operands]
     space: dict[str, Any] = {"torch": torch}
-    exec(f"def call({', '.join(names)}):\n    return {spelled(node, str)}", space)
+    lines = [f"def call({', '.join(names)}):", f"    return {spelled(node, str)}"]
+    if packet(node).startswith("grid_sampler") and node.args[3] == BORDER:
+        places = f"{names[1]}, -2.0, float('inf'), float('-inf')"
+        lines.insert(1, f"    {names[1]} = torch.nan_to_num({places})")
+    exec("\n".join(lines), space)
     table: dict[Any, Any] = {
         op: parts for op, parts in decomposition_table.items() if not _has_rule(str(op))
     }

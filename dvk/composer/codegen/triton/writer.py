@@ -273,8 +273,8 @@ class TritonWriter:
         for place, step, size in store.places:
             known += self.axes_of(place.id) if isinstance(place, Ref) else []
             text = self.arg(place, "int64", True)
-            valid.append(f"({text} >= 0) & ({text} < {size!r})")
-            where += f" + tl.where({valid[-1]}, {text}, 0) * {step!r}"
+            valid.append(f"({text} >= 0) & ({text} < {size})")
+            where += f" + tl.where({valid[-1]}, {text}, 0) * {step}"
         where += "".join(f" + {a.name} * 0" for a in axes if a not in known)
         mask = self.tile.mask(self.tile.reaching(self.k.instrs[store.value].vars))
         kind = self.k.instrs[store.value].type
