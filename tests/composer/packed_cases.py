@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -56,6 +58,14 @@ def awq(x: torch.Tensor, q: torch.Tensor, qz: torch.Tensor, s: torch.Tensor) -> 
     return x @ ((w - z.repeat_interleave(size, 0)) * s.repeat_interleave(size, 0)).to(x.dtype)
 
 
+def wrapped(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor, z: torch.Tensor) -> Any:
+    """Differences of unsigned bytes, which wrap below 0, and sums of signed bytes, which wrap above 127."""
+    w = torch.stack((q & 0xF, q >> 4), -1).reshape(*s.shape, -1)
+    signed = torch.stack((q & 0xF, q & 7), -1).reshape(*s.shape, -1).to(torch.int8)
+    made = (w - 8, w + (-300), w - z[..., None], signed + 120)
+    return tuple(x @ (m.to(x.dtype) * s[..., None]).flatten(1).t() for m in made)
+
+
 def word(*shape: int) -> torch.Tensor:
     return torch.randint(-(2**31), 2**31 - 1, shape, dtype=torch.int32)
 
@@ -77,6 +87,9 @@ PACKED_CASES: dict[str, Case] = {
         words, lambda: [rand(3, 64), word(8, 8), rand(8, 2), zeros(8, 2)], 4e-6, UNPACKED
     ),
     "packed_pairs": Case(pairs, lambda: [rand(2, 64), byte(12, 32), rand(12, 2)], 4e-6, UNPACKED),
+    "packed_wrapped": Case(
+        wrapped, lambda: [rand(2, 64), byte(12, 32), rand(12, 2), byte(12, 2) & 15], 4e-6, UNPACKED
+    ),
     "packed_halves": Case(halves, lambda: [rand(2, 64), byte(12, 32), rand(12, 4)], 4e-6, UNPACKED),
     "packed_signed": Case(signed, lambda: [rand(1, 64), byte(12, 16), rand(12)], 4e-6, UNPACKED),
     "packed_gptq": Case(

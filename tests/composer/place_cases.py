@@ -20,7 +20,8 @@ def mean_of_neighbours(x: torch.Tensor, edge: torch.Tensor) -> torch.Tensor:
 
 
 def segments(x: torch.Tensor, group: torch.Tensor, rows: torch.Tensor) -> Any:
-    index = group[:, None].expand(-1, x.shape[1])
+    """The index covers all columns that are added, which may be fewer than those of x."""
+    index = group[:, None].expand(-1, rows.shape[1])
     return tuple(
         x.scatter_reduce(0, index, rows, reduce=how, include_self=self)
         for how in ("sum", "mean")
@@ -54,6 +55,12 @@ PLACE_CASES: dict[str, Case] = {
     ),
     "segments": Case(
         segments, lambda: [rand(5, 3), torch.tensor([0, 3, 3, 0, 1, 3]), rand(6, 3)], 4e-6
+    ),
+    "segments_of_some_columns": Case(
+        segments, lambda: [rand(5, 3), torch.tensor([0, 3, 3, 0, 1, 3]), rand(6, 2)], 4e-6
+    ),
+    "segments_of_a_column": Case(
+        segments, lambda: [rand(5, 3), torch.tensor([0, 3, 3, 0, 1, 3]), rand(6, 1)], 4e-6
     ),
     "added_at_two_indices": Case(
         lambda x, i, j: (

@@ -50,6 +50,20 @@ def test_an_index_that_is_repeated_along_the_row_is_read_once_a_row() -> None:
     assert kernel.num_bytes == EDGE.nbytes + EDGES * WIDTH * 4 + X.nbytes
 
 
+@pytest.mark.parametrize(("columns", "counted"), [(1, WIDTH), (5, WIDTH), (WIDTH, 1)])
+def test_elements_are_counted_once_a_row_where_the_index_covers_whole_rows(
+    columns: int, counted: int
+) -> None:
+    """Where it covers some columns, nothing is added to the others."""
+
+    def mean(x: torch.Tensor, target: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return x.scatter_reduce(0, target[:, None].expand_as(rows), rows, "mean")
+
+    made = kernels(mean, X, EDGE[1], torch.randn(EDGES, columns))
+    adding = [k for k in made if k.stores[0].places]
+    assert [k.outputs[0].shape for k in adding] == [(NODES, WIDTH), (NODES, counted)]
+
+
 def test_memory_starts_at_zero_and_the_order_of_sums_may_be_forbidden() -> None:
     captured = capture(messages, X, EDGE, WEIGHT)
     recipes = tuple(applicable(captured.graph, "cuda", "triton"))

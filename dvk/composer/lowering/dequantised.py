@@ -18,8 +18,8 @@ from dvk.composer.lowering.dispatch import Lowering
 CODES = ("int8", *EIGHTHS)
 """Types of codes that matrix units multiply."""
 CONVERSIONS = ("as", "cast")
-MOST_WHOLE = 1 << 17
-"""Products of int8 codes whose sum int32 holds."""
+MOST_WHOLE = (1 << 17) - 1
+"""Products of int8 codes whose sum int32 holds: each is at most (-128)² = 2¹⁴."""
 
 
 @dataclass(frozen=True)

@@ -172,12 +172,17 @@ def _scatter_reduce(
 
 
 def _counted(low: Lowering, node: Node, at: Sequence[Way], shape: tuple[int, ...]) -> View | None:
-    """How many elements are added at each place, of extent 1 along the dimensions in which places do not differ."""
+    """How many elements are added at each place, of extent 1 along the dimensions in which places do not differ.
+
+    Along these, the index covers the whole result: where it covers a part of it, nothing is added to the rest.
+    """
     (dim,) = (d for d, way in enumerate(at) if isinstance(way, View))
     place = at[dim]
     assert isinstance(place, View)
-    into = tuple(n if d == dim or place.shape[d] > 1 else 1 for d, n in enumerate(node.shape or ()))
-    part = tuple(n if place.shape[d] > 1 or d == dim else 1 for d, n in enumerate(shape))
+    whole = tuple(node.shape or ())
+    alike = [d != dim and place.shape[d] == 1 and n == whole[d] for d, n in enumerate(shape)]
+    into = tuple(1 if same else n for same, n in zip(alike, whole, strict=True))
+    part = tuple(1 if same else n for same, n in zip(alike, shape, strict=True))
     narrow = node.model_copy(update={"shape": into, "name": f"{node.name}_counts"})
     return added(low, narrow, 1.0, at, part, "float32")
 

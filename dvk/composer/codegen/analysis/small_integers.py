@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dvk.composer.ir.loops import Argument, Kernel, Ref
+from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref
 from dvk.composer.ir.nodes import BYTES, INTS
 
 EXACT = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 22}
@@ -20,14 +20,27 @@ def small_range(kernel: Kernel, value: Argument) -> Range:
     instr = kernel.instrs[value.id]
     if instr.type not in INTS:
         return UNKNOWN
+    return _unwrapped(kernel, instr) if _fits(kernel, instr) else _whole(instr)
+
+
+def _whole(instr: Instr) -> Range:
+    """The range of an integer's type."""
     bits = 8 * BYTES[instr.type]
-    whole = (
-        (0.0, 2.0**bits - 1)
-        if instr.type == "uint8"
-        else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
-    )
+    if instr.type == "uint8":
+        return 0.0, 2.0**bits - 1
+    return -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1
+
+
+def _fits(kernel: Kernel, instr: Instr) -> bool:
+    """An integer's value is what its operation gives in integers of any size: it does not wrap."""
+    (low, high), (least, most) = _unwrapped(kernel, instr), _whole(instr)
+    return least <= low and high <= most
+
+
+def _unwrapped(kernel: Kernel, instr: Instr) -> Range:
+    """The range that an integer operation gives in integers of any size."""
+    found = whole = _whole(instr)
     parts = [small_range(kernel, a) for a in instr.args]
-    found = whole
     match instr.op, parts:
         case (
             ("as" | "cast_int32" | "cast_int16" | "cast_int64" | "cast_uint8" | "cast_int8"),
@@ -43,8 +56,7 @@ def small_range(kernel: Kernel, value: Argument) -> Range:
             found = (left[0] + right[0], left[1] + right[1])
         case "sub", [left, right]:
             found = (left[0] - right[1], left[1] - right[0])
-    # What does not fit wraps.
-    return found if whole[0] <= found[0] and found[1] <= whole[1] else whole
+    return found
 
 
 def exact_in(kernel: Kernel, value: Argument, dtype: str) -> bool:
@@ -56,13 +68,13 @@ def exact_in(kernel: Kernel, value: Argument, dtype: str) -> bool:
 
 
 def _is_exact_inside(kernel: Kernel, value: Argument) -> bool:
-    """Operands of sums are small, too."""
+    """Operands of sums are small, too, and no sum wraps: the float of a sum is the sum of the floats."""
     if not isinstance(value, Ref):
         return True
     instr = kernel.instrs[value.id]
     if instr.op not in ("add", "sub", "as"):
         return True
-    return all(
+    return _fits(kernel, instr) and all(
         max(abs(end) for end in small_range(kernel, a)) <= EXACT["float32"]
         and _is_exact_inside(kernel, a)
         for a in instr.args

@@ -17,7 +17,7 @@ from dvk.composer.codegen.analysis.online import nan_shows_anyway
 from dvk.composer.codegen.triton.device_functions import FUNCTION_NEEDS, FUNCTIONS
 from dvk.composer.codegen.triton.narrow_functions import NARROW_FUNCTIONS, NARROW_NEEDS
 from dvk.composer.ir.loops import Instr, Kernel
-from dvk.composer.ir.nodes import EIGHTHS
+from dvk.composer.ir.nodes import BYTES, EIGHTHS, INTS
 from dvk.composer.ir.primitives import INTEGERS_ONLY, PRIMITIVES, reduction, result_type
 from dvk.composer.ir.symint import SymbolicSize
 
@@ -270,11 +270,19 @@ def prelude(kernels: Iterable[Kernel]) -> str:
 
 
 def literal(value: bool | int | float, want: str) -> str:
-    """A number as source; in a binary operation Triton gives it the type of the other operand."""
+    """A number as source; in a binary operation Triton gives it the type of the other operand.
+
+    Triton raises for an integer outside this type; PyTorch wraps it.
+    """
     if want == "bool":
         return str(bool(value))
-    if want not in FLOAT or isinstance(value, SymbolicSize):
-        return str(value if isinstance(value, SymbolicSize) else int(value))
+    if isinstance(value, SymbolicSize):
+        return str(value)
+    if want in INTS:
+        least = 0 if want == "uint8" else -(1 << (8 * BYTES[want] - 1))
+        return str((int(value) - least) % (1 << 8 * BYTES[want]) + least)
+    if want not in FLOAT:
+        return str(int(value))
     value = value if isinstance(value, float) else float(value)
     return f'float("{value}")' if math.isinf(value) or math.isnan(value) else repr(value)
 
