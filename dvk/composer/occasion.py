@@ -8,7 +8,7 @@ from functools import cached_property
 from dvk import aten
 from dvk.composer.ir.effects import draws, is_step, shared, written
 from dvk.composer.ir.nodes import View
-from dvk.composer.lowering import CODEGEN_RULES, RULES, lower
+from dvk.composer.lowering import CODEGEN_RULES, RULES, attention, lower
 from dvk.composer.lowering.sums_at_places import SCATTERED
 from dvk.composer.rewrites import convolution_bias, cudnn, huge_pages
 from dvk.records import Graph
@@ -42,7 +42,9 @@ class Occasion:
         return any(o in RULES for o in self.operators)
 
     def reduces(self) -> bool:
-        return any(o in aten.REDUCING for o in self.operators)
+        """Some operator reduces, or has a kernel that does."""
+        attends = self.device == "cuda" and attention.RECIPE in self.owned
+        return attends or any(o in aten.REDUCING for o in self.operators)
 
     def normalises_exponents(self) -> bool:
         """Some operator needs the maximum and the sum of a row."""

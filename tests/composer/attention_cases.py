@@ -60,6 +60,31 @@ def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.2) * 2
 
 
+def single(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """With an epilogue; one query a head needs no split of few keys."""
+    return F.relu(torch.softmax(q @ k.mT, -1) @ v) + 1
+
+
+def twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Two attentions that share a product."""
+    return torch.softmax(torch.softmax(torch.tanh(q @ k.mT), -1) @ v, -1) @ w
+
+
+def over_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The softmax is over queries and keys."""
+    scores = q @ k.mT
+    return torch.softmax(scores.flatten(-2), -1).unflatten(-1, scores.shape[-2:]) @ v
+
+
+def over_parts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The softmax is over a quarter of the keys at once."""
+    return torch.softmax((q @ k.mT).unflatten(-1, (4, -1)), -1).flatten(-2) @ v
+
+
+def over_queries(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q @ k.mT, -2) @ v
+
+
 def cache(b: int, h: int, g: int, n: int, d: int, dtype: torch.dtype) -> list[torch.Tensor]:
     lengths = torch.randint(1, n + 1, (b,))
     return [rand(b, h, d, dtype=dtype), *(rand(b, g, n, d, dtype=dtype) for _ in "kv"), lengths]
@@ -91,6 +116,15 @@ ATTENTION_CASES: dict[str, Case] = {
     "attention_biased": Case(
         library,
         lambda: [rand(2, 6, 1, 16), *(rand(2, 3, 70, 16) for _ in "kv"), rand(6, 1, 70)],
+        8e-6,
+        ATTENTION,
+    ),
+    "attention_single": Case(
+        single, lambda: [rand(2, 4, 1, 32), *(rand(2, 4, 100, 32) for _ in "kv")], 8e-6, ATTENTION
+    ),
+    "attention_twice": Case(
+        twice,
+        lambda: [rand(2, 20, 24), *(rand(2, 16, 24) for _ in "kv"), rand(2, 24, 8)],
         8e-6,
         ATTENTION,
     ),

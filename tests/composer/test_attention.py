@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import Plan, applicable, compose
+from dvk.composer.compose import fuse
 from dvk.composer.recipes import not_in_dsl
 from dvk.nanolang import structures
 from dvk.records import Task
@@ -169,6 +170,19 @@ def test_a_drop_in_has_the_call_and_no_copy_of_its_result() -> None:
         called = Plan(tuple(r for r in names if not r.startswith("own_")))
         text = compose(task, captured, called, backend).source
         assert "scaled_dot_product_attention(" in text and compile(text, "best.py", "exec")
+
+
+def test_a_lone_call_may_be_one_kernel_with_its_softmax() -> None:
+    captured = capture(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), *heads(2, 3))
+    names = applicable(captured.graph, "cuda", "triton")
+    assert {"own_attention", "fuse_rowwise"} <= set(names)
+    assert "fuse_rowwise" not in applicable(captured.graph, "cpu", "cpp")
+    made = fuse(
+        Task(id="test", name="test", source=SOURCE, entry="Model", kind="module", device="cuda"),
+        captured,
+        tuple(name for name in names if name != "cuda_graph"),
+    )
+    assert [kernel.family for kernel in made.kernels.values()] == ["attention"]
 
 
 @pytest.mark.hand

@@ -18,7 +18,14 @@ from dvk.composer.codegen import triton as renderer
 from dvk.composer.codegen.analysis.tiles import needs_int64
 from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.schedules.triton import TritonLooped, TritonSplit, TritonTile
-from tests.composer.attention_cases import ATTENTION_CASES
+from tests.composer.attention_cases import (
+    ATTENTION_CASES,
+    over_all,
+    over_parts,
+    over_queries,
+    single,
+    twice,
+)
 from tests.composer.children import answers
 from tests.composer.packed_cases import PACKED_CASES
 from tests.composer.triton_cases import CASES, LONG, SCALARS, SPECIALS, WIDE, Function, rand
@@ -184,6 +191,30 @@ def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str)
         for option in options:
             assert codegen("triton").parse(json.loads(json.dumps(option.printed()))) == option
             assert renderer.render(kernel, option)
+
+
+@pytest.mark.parametrize("forward", [over_all, over_parts, over_queries])
+def test_a_softmax_over_other_than_the_keys_is_no_attention(
+    forward: Callable[..., torch.Tensor],
+) -> None:
+    args = [rand(2, 16, 16) for _ in "qkv"]
+    assert [k.family for k in Program(Function(forward), args).kernels.values()][::2] == [
+        "product"
+    ] * 2
+
+
+def test_a_product_between_two_attentions_belongs_to_one() -> None:
+    args = [rand(2, 20, 24), *(rand(2, 16, 24) for _ in "kv"), rand(2, 24, 8)]
+    families = [k.family for k in Program(Function(twice), args).kernels.values()]
+    assert sorted(families) == ["attention", "product", "row"]
+
+
+def test_one_query_without_splits_stores_one_row() -> None:
+    kernel = kernel_of(single, rand(2, 4, 1, 32), *(rand(2, 4, 100, 32) for _ in "kv"))
+    text = renderer.render(kernel, renderer.default_schedule(kernel))
+    assert "tl.sum(tl.where(ymask, " in text and "0, keep_dims=True)" in text
+    many = kernel_of(single, rand(2, 4, 20, 32), *(rand(2, 4, 100, 32) for _ in "kv"))
+    assert "0, keep_dims=True)" not in renderer.render(many, renderer.default_schedule(many))
 
 
 def test_sizes_that_divide_need_no_mask() -> None:

@@ -246,7 +246,7 @@ def compiled() -> None:
                 report(f"compiled:{name}-{schedule.kind}", check)
     report("compiled:peak", peak)
     for name, case in (
-        CASES | OWN_CASES
+        CASES | OWN_CASES | ATTENTION_CASES
     ).items():  # the interpreter accepts what the compiler does not
         report(f"compiled:case-{name}", lambda case=case: ways_that_compile(case))  # type: ignore[misc]
     for name, (function, values) in SCALARS.items():

@@ -30,9 +30,12 @@ def joined(
     gone: set[int] = set()
     for last in part.groups:
         chain = _chain(last, part, owner, kernels, outputs)
-        if chain is None or gone & {id(group) for group in chain[:2]}:
+        if chain is None:
             continue
         first, middle, made = chain
+        # Of two attentions in a row, the product between them belongs to one.
+        if any(id(group) in gone or id(group) in wholes for group in (first, middle, last)):
+            continue
         whole = replace(last, members=[*first.members, *middle.members, *last.members])
         gone |= {id(first), id(middle)}
         wholes[id(last)] = whole
@@ -63,6 +66,8 @@ def _chain(
     middle = owner.get(weights) if weights is not None else None
     softmax = kernels.get(id(middle))
     if weights is None or middle is None or softmax is None:
+        return None
+    if softmax.row_length != values.row_length:
         return None
     source = _softmax_of(softmax)
     scores = softmax.inputs[source[0].buffer].prim if source is not None else None
@@ -105,10 +110,18 @@ def _softmax_of(kernel: Kernel) -> tuple[Instr, bool] | None:
         total = _made(kernel, total.args[0]) if total.op == "reciprocal" else None
     if load is None or total is None or total.op != "reduce_sum":
         return None
-    live = [v for v in (*kernel.rows, *kernel.reduced) if v.size > 1]
-    whole = not load.bounds and all(load.offset.coef(v) for v in live)
+    whole = not load.bounds and _has_dense_rows(kernel, load.offset)
     same = _exponent_of(kernel, total.args[0]) is load
     return (load, zero) if same and whole and load.offset == kernel.stores[0].offset else None
+
+
+def _has_dense_rows(kernel: Kernel, offset: Affine) -> bool:
+    """The offset walks over whole memory, and the elements of one row are neighbours."""
+    ordered = tuple(v for v, _ in offset.terms)
+    row = {v for v in kernel.reduced if v.size > 1}
+    live = row | {v for v in kernel.rows if v.size > 1}
+    inner = set(ordered[len(ordered) - len(row) :])
+    return set(ordered) == live and inner == row and offset == _row_major(ordered)
 
 
 def _made(kernel: Kernel, value: Argument) -> Instr | None:

@@ -257,6 +257,8 @@ class _Attention:
         reduce = self.values.terms[0].reduce.id
         if self.splits == 1:
             tile.put(f"v{reduce} = {self._share('acc')}")
+            if not self.y.vars:  # one query: the other rows of its block have no place
+                tile.put(f"v{reduce} = tl.sum(tl.where(ymask, v{reduce}, 0.0), 0, keep_dims=True)")
             behind(over, set())
             return
         rows = self.scores.sizes[1]
