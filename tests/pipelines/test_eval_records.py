@@ -20,7 +20,7 @@ from dvk.errors import UsageError
 from dvk.harness.queue import JudgeQueue
 from dvk.interop.kernelbench import results as kernelbench_results
 from dvk.pipelines.eval import EvalRequest, evaluate, playing, recorded, suites
-from dvk.pipelines.eval.kernelbench_ids import results
+from dvk.pipelines.eval.kernelbench_ids import results_by_id
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EPISODES, Unplayed
 from dvk.pipelines.eval.rows import EvalRow, rows_for
@@ -140,7 +140,7 @@ def test_results_are_what_its_analysis_reads(tmp_path: Path) -> None:
         }
     )
     played = [episode("10_Z", [None, 1.5], [None]), episode("2_A", [2.0, 3.0]), third]
-    made = results(problems, played, {"4_C": "no get_inputs"}, {("2_A", 0): verdict(2.5)})
+    made = results_by_id(problems, played, {"4_C": "no get_inputs"}, {("2_A", 0): verdict(2.5)})
     (file,) = kernelbench_results.write(tmp_path, made)
     found = json.loads(file.read_text())
     base = json.loads((tmp_path / "baseline_eager.json").read_text())["level1"]
@@ -177,7 +177,7 @@ def test_a_folder_a_level(tmp_path: Path) -> None:
         SuiteTask("1_B", Path("b"), {"level": "level3"}),
     ]
     written = kernelbench_results.write(
-        tmp_path, results(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {})
+        tmp_path, results_by_id(problems, [episode("1_A", [1.0]), episode("1_B", [1.0])], {}, {})
     )
     assert [path.parent.name for path in written] == ["level1", "level3"]
     assert (

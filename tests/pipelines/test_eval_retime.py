@@ -11,7 +11,7 @@ import pytest
 from dvk.composer.plan_space import AS_IT_IS
 from dvk.harness import JudgeSpec
 from dvk.pipelines.eval import EvalRequest, retime
-from dvk.pipelines.eval.kernelbench_ids import results
+from dvk.pipelines.eval.kernelbench_ids import results_by_id
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.suites import SuiteTask
 from dvk.records import Candidate, Episode, Verdict
@@ -99,7 +99,7 @@ def test_a_graph_counts_where_it_is_shown_to_be_faster_from_end_to_end_twice(
     assert all("compile" in row["verdict"].timing.baselines for row in found.values())
     problems = [SuiteTask(name, Path("a"), {"level": "1"}) for name in found]
     verdicts = {(name, 0): row["verdict"] for name, row in found.items()}
-    made = results(
+    made = results_by_id(
         problems,
         TWO_WAYS,
         {},

@@ -35,7 +35,7 @@ from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
 from dvk.pipelines.eval import definitions, hygiene, page, playing, recorded, retime, suites
 from dvk.pipelines.eval.alongside import Alongside
-from dvk.pipelines.eval.kernelbench_ids import results
+from dvk.pipelines.eval.kernelbench_ids import results_by_id
 from dvk.pipelines.eval.lines import judge_lines
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import (
@@ -281,7 +281,7 @@ def exported(
     }
     failed = {one.name: one.error for one in unplayed_of(run)}
     written = kernelbench_results.write(
-        request.kernelbench, results(problems, episodes, failed, again, chosen)
+        request.kernelbench, results_by_id(problems, episodes, failed, again, chosen)
     )
     return {"kernelbench": [str(path) for path in written]}
 

@@ -33,7 +33,7 @@ def numbers(problems: Sequence[SuiteTask]) -> dict[str, tuple[int, int]]:
     return result
 
 
-def results(
+def results_by_id(
     problems: Sequence[SuiteTask],
     episodes: Sequence[Episode],
     failed: Mapping[str, str],
