@@ -73,4 +73,5 @@ def test_every_seed_with_a_recipe_has_a_block() -> None:
     assert without == ["vectorized_loads"], "every kernel has vectors: there is nothing to change"
     for skill in found.values():
         if skill.block is not None and RECIPES[str(skill.recipe)].kind != "schedule":
-            assert skill.block.do.added == (skill.recipe,)
+            # A recipe may need others, which the block adds with it.
+            assert skill.recipe in skill.block.do.added
