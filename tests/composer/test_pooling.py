@@ -103,7 +103,9 @@ def test_adaptive_pools_of_equal_windows() -> None:
     made.append(("3-D", Program(lambda x: F.adaptive_avg_pool3d(x, (2, 3, 3)), x)))
     check(made)
     left = Program(
-        lambda x: (F.adaptive_avg_pool2d(x, (5, 5)), F.max_pool2d(x, 2, return_indices=True)[1]), x
+        lambda x: (F.adaptive_avg_pool2d(x, (5, 5)), F.max_pool2d(x, 2, return_indices=True)[1]),
+        x,
+        recipes=lambda graph: tuple(r for r in usual(graph) if r != "operator_parts"),
     )
     assert len(left.externs) == 2 and left.kernels == []
 

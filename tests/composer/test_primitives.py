@@ -38,6 +38,8 @@ ASKED = {
 }
 WRITERS_OWN = {"iota", "gather", "bounded", "cast"}
 """Reads, indices and conversions, which writers spell themselves."""
+STORES = {"scatter"}
+"""What is added at computed places becomes a store, not an instruction."""
 POSITIONS = {"order", "unorder", "high", "low"}
 """Operations of kernels that find indices, which CUDA has none of."""
 WITH_TEXT = sorted(PRIMITIVES.keys() - WRITERS_OWN)
@@ -57,7 +59,7 @@ def kind_of(row: Primitive) -> str:
 
 def test_every_operation_that_rules_ask_for_has_a_row() -> None:
     assert len(ASKED) > 40
-    assert ASKED - PRIMITIVES.keys() == set()
+    assert ASKED - PRIMITIVES.keys() == STORES
     assert {name for name in PRIMITIVES if name != PRIMITIVES[name].name} == set()
 
 

@@ -24,7 +24,7 @@ IMAGES, GATE = torch.randn(2, 6, 9, 10), torch.randn(6, 6)
 def twice(graph: Graph) -> Graph | None:
     names = usual(graph)
     prims = lower(graph, allowed(graph, names), names.__contains__)
-    return recomputed(graph, prims, partition(prims, partial(_may_merge, names)))
+    return recomputed(graph, prims, partition(prims, partial(_may_merge, names, "cpu")))
 
 
 class Excite(nn.Module):
