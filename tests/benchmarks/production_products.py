@@ -161,7 +161,7 @@ def few_tokens(
     chosen: torch.Tensor,
     shares: torch.Tensor,
 ) -> torch.Tensor:
-    """Experts of a few tokens: each token reads the weights of its own."""
+    """Experts of a few tokens: each token reads the weights that it chose."""
     inner = F.silu(torch.einsum("ti,taoi->tao", x, gate[chosen]))
     inner = inner * torch.einsum("ti,taoi->tao", x, up[chosen])
     each = torch.einsum("tao,taio->tai", inner, down[chosen])
