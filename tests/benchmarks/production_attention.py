@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.benchmarks.production import Row, Tensors, main
+from tests.composer.packed_cases import awq, gptq, words
 
 BRAIN, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 
@@ -31,41 +32,12 @@ def _randn(*shape: int, dtype: torch.dtype = BRAIN) -> torch.Tensor:
 GROUP = 128
 
 
-def words(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """Words of eight along k, scales and zero points of groups."""
-    shifts = torch.arange(0, 32, 4, device=q.device, dtype=torch.int32)
-    n, g = s.shape
-    w = ((q.unsqueeze(-1) >> shifts) & 0xF).reshape(n, g, -1).to(x.dtype)
-    w = (w - z.unsqueeze(-1)) * s.unsqueeze(-1)
-    return F.linear(x, w.reshape(n, -1))
-
-
 def pairs(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
     """Bytes of two along k, symmetric."""
     n, g = s.shape
     low, high = (q & 0xF).to(x.dtype) - 8, (q >> 4).to(x.dtype) - 8
     w = torch.stack((low, high), dim=-1).reshape(n, g, -1)
     return x @ (w * s[..., None]).reshape(n, -1).t()
-
-
-def gptq(x: torch.Tensor, q: torch.Tensor, qz: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """Words of eight along k, neighbours in memory of different results; packed zero points."""
-    shifts = torch.arange(0, 32, 4, device=q.device, dtype=torch.int32)
-    g, n = s.shape
-    z = ((qz.unsqueeze(2) >> shifts) & 15).reshape(g, 1, n) + 1
-    w = ((q.unsqueeze(1) >> shifts[None, :, None]) & 15).reshape(g, -1, n)
-    return torch.matmul(x, (s.unsqueeze(1) * (w - z)).reshape(-1, n).to(x.dtype))
-
-
-def awq(x: torch.Tensor, q: torch.Tensor, qz: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """Words of eight results."""
-    order = torch.arange(0, 32, 4, device=q.device, dtype=torch.int32).view(2, 4).t().flatten()
-    g, n = s.shape
-    w = ((q[:, :, None] >> order) & 15).view(-1, n)
-    z = ((qz[:, :, None] >> order) & 15).view(g, n)
-    size = w.shape[0] // g
-    w = (w - z.repeat_interleave(size, 0)) * s.repeat_interleave(size, 0)
-    return x @ w.to(x.dtype)
 
 
 def bytewise(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
