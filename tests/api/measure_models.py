@@ -18,6 +18,13 @@ from dvk.api.network import LOOK, ModelRequest, ModelSource, run
 from dvk.errors import DvkError
 from tests.api.whole_models import MODELS, source_of
 
+_CLIP = {
+    "intermediate_size": 2048,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 8,
+    "bos_token_id": 0,
+}
+
 WIDER: dict[str, dict[str, Any]] = {
     "llama": {
         "hidden_size": 1024,
@@ -50,6 +57,44 @@ WIDER: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 4,
     },
     "convnext": {"hidden_sizes": [96, 192], "depths": [3, 3], "image_size": 224},
+    "t5": {"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_heads": 12, "num_layers": 6},
+    "swin": {
+        "image_size": 224,
+        "patch_size": 4,
+        "embed_dim": 96,
+        "depths": [2, 2, 6, 2],
+        "num_heads": [3, 6, 12, 24],
+        "window_size": 7,
+    },
+    "timm_swin": {
+        "img_size": 224,
+        "embed_dim": 96,
+        "depths": [2, 2, 6, 2],
+        "num_heads": [3, 6, 12, 24],
+    },
+    "clip": {
+        "text_config": {**_CLIP, "hidden_size": 512, "vocab_size": 128, "eos_token_id": 127},
+        "vision_config": {**_CLIP, "hidden_size": 768, "image_size": 224, "patch_size": 16},
+    },
+    "whisper": {
+        "d_model": 512,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_attention_heads": 8,
+        "decoder_attention_heads": 8,
+        "encoder_ffn_dim": 2048,
+        "decoder_ffn_dim": 2048,
+        "num_mel_bins": 80,
+        "max_source_positions": 1500,
+        "max_target_positions": 448,
+    },
+    "unet": {
+        "sample_size": 64,
+        "block_out_channels": [128, 256],
+        "layers_per_block": 2,
+        "norm_num_groups": 32,
+    },
+    "mamba": {"hidden_size": 768, "num_hidden_layers": 8, "state_size": 16},
 }
 """What differs with `--wide`."""
 
