@@ -18,7 +18,7 @@ from dvk.api.network import LOOK, ModelRequest, ModelSource, run
 from dvk.errors import DvkError
 from tests.api.whole_models import MODELS, source_of
 
-_CLIP = {
+_CLIP: dict[str, Any] = {
     "intermediate_size": 2048,
     "num_attention_heads": 8,
     "num_hidden_layers": 8,
