@@ -29,6 +29,12 @@ def command(
         list[Path] | None,
         typer.Option(help="Tables whose plans are timed again, on this machine. Repeatable."),
     ] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Of --again: each task's default and so many fastest plans alone."
+        ),
+    ] = None,
     plans: Annotated[int, typer.Option(min=1, help="Most plans per task.")] = 24,
     budget_s: Annotated[
         float | None,
@@ -60,11 +66,14 @@ def command(
 
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device: `{device}`", "choose cpu or cuda")
+    if best is not None and not again:
+        raise UsageError("--best is about plans that are timed again", "add --again TABLE")
     request = MeasureRequest(
         tasks=tuple(tasks or ()),
         generated=generated,
         merge=tuple(merge or ()),
         again=tuple(again or ()),
+        best=best,
         plans=plans,
         budget_s=budget_s,
         backend=backend,

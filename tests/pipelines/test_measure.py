@@ -16,7 +16,7 @@ from dvk.errors import UsageError
 from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.remote.table import tasks_of
 from dvk.pipelines.grow import tables
-from dvk.pipelines.measure import ROWS, TABLE, MeasureRequest, measure
+from dvk.pipelines.measure import ROWS, TABLE, MeasureRequest, fastest, measure
 from dvk.pipelines.sft.choose import ChooseRequest, choose
 from dvk.records import Candidate, Episode, Interval, Status, Task, Timing, Trace, Turn, Verdict
 from dvk.records.measured import MeasuredTask, is_table, measured, read_table, write_table
@@ -105,6 +105,16 @@ def test_plans_of_a_table_are_timed_again(run: Path, tmp_path: Path) -> None:
     assert [plan.key for plan in row.plans] == [plan.key for plan in few.plans]
     assert [plan.text for plan in row.plans] == [plan.text for plan in few.plans]
     assert row.plans[0].speedup != few.plans[0].speedup and row.task.name == one.task.name
+
+
+def test_winners_are_timed_again_beside_the_default(table: Path) -> None:
+    (row, _) = read_table(table)
+    default, winner = row.plans
+    slow = winner.model_copy(update={"kind": "random", "verdict": verdict(0.5)})
+    more = row.model_copy(update={"plans": (default, slow, winner)})
+    assert fastest(more, 1) == (default, winner)
+    assert fastest(more, 2) == (default, winner), "the default is among the two fastest"
+    assert fastest(more, 3) == fastest(more, None) == more.plans
 
 
 @pytest.mark.hand

@@ -61,6 +61,8 @@ class MeasureRequest:
     merge: tuple[Path, ...] = ()
     again: tuple[Path, ...] = ()
     """Tables whose plans are timed again."""
+    best: int | None = None
+    """Of these plans each task's default and so many fastest ones; None: all."""
     plans: int = 24
     budget_s: float | None = None
     """Seconds after which judging ends; tasks in progress keep the plans that were judged."""
@@ -212,7 +214,15 @@ def task_files(
         for row in rows:
             path = folder / f"{row.task.name}.py"
             path.write_text(row.task.source)
-            yield TaskFile(row.task.name, path, row.groups, row.plans)
+            yield TaskFile(row.task.name, path, row.groups, fastest(row, request.best))
+
+
+def fastest(row: MeasuredTask, count: int | None) -> tuple[MeasuredPlan, ...]:
+    """The default and the `count` fastest plans of a task, in the table's order; None: all."""
+    if count is None:
+        return row.plans
+    timed = sorted(row.plans, key=lambda plan: -(plan.speedup or 0.0))[:count]
+    return tuple(plan for plan in row.plans if plan.kind == "default" or plan in timed)
 
 
 def of_backend(table: Path, backend: BackendName) -> list[MeasuredTask]:
