@@ -104,6 +104,37 @@ def test_a_model_without_float64_is_compared_with_itself_and_says_why() -> None:
     assert truths.outputs(([torch.ones(3)], {}), 0) is None and "float32 alone" in truths.why
 
 
+class Choosing(torch.nn.Module):
+    """Each row takes one of two signs, as a token takes an expert: near the border rounding decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where((x * self.score).sum(-1, keepdim=True) > 0, x, -x)
+
+
+def test_a_choice_that_rounding_decides_is_no_error_and_many_are() -> None:
+    x = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
+    x[:, 3] = 2 - x[:, :3].sum(-1)
+    x[0, 3] -= 2 - 1e-4  # the sum of row 0 is nearly 0
+    model, call = Choosing(), ([x.bfloat16()], {})
+    truths = verifying.Truths(model)
+    truth, varied = truths.outputs(call, 0), truths.varied(call, 0)
+    original = model(*call[0])
+
+    def with_rows_turned(rows: int) -> str:
+        turned = original.clone()
+        turned[:rows] *= -1
+        compared = [("output", turned)], [("output", original)], truth, {"bfloat16"}
+        assert verifying._compared(*compared).wrong  # the original does not show it on this input
+        return verifying._compared(*compared, varied).wrong
+
+    assert with_rows_turned(1) == ""
+    assert "off by" in with_rows_turned(20)
+
+
 class Layout(Enum):
     """As models of timm hold one."""
 
