@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dvk.composer.codegen.analysis.tiles import INT32
 from dvk.composer.codegen.triton import unpacked_schedule
+from dvk.composer.codegen.triton.matmul_tiles import SKINNY_ACROSS, SKINNY_ALONG, TALL, TILES
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, form_of
 from dvk.composer.ir.nodes import BYTES, EIGHTHS, HALVES
@@ -87,78 +88,6 @@ SKINNY_GFLOPS = 200.0
 LIBRARY = 0.8
 """Time of a library's matmul, relative to Triton's for the same arithmetic."""
 
-TILES = {
-    "byte": (
-        (128, 256, 128, 8, 3),
-        (128, 128, 128, 8, 4),
-        (128, 128, 128, 4, 4),
-        (128, 64, 128, 4, 4),
-        (64, 256, 128, 4, 4),
-        (64, 128, 128, 4, 4),
-        (64, 64, 128, 4, 4),
-        (32, 64, 256, 4, 4),
-        (64, 32, 256, 4, 4),
-        (16, 128, 128, 4, 4),
-        (16, 64, 256, 4, 4),
-        (16, 32, 512, 4, 3),
-    ),
-    "half": (
-        (128, 256, 64, 8, 3),
-        (128, 128, 64, 8, 3),
-        (128, 128, 64, 4, 4),
-        (128, 64, 64, 4, 4),
-        (64, 128, 64, 4, 4),
-        (64, 64, 64, 4, 4),
-        (32, 64, 128, 4, 4),
-        (64, 32, 128, 4, 4),
-        (16, 128, 64, 4, 4),
-        (16, 64, 128, 4, 4),
-        (16, 32, 256, 4, 3),
-    ),
-    "tf32": (
-        (128, 128, 32, 8, 3),
-        (128, 64, 32, 4, 3),
-        (64, 128, 32, 4, 3),
-        (64, 64, 32, 4, 4),
-        (32, 64, 64, 4, 3),
-        (16, 64, 64, 4, 3),
-        (64, 32, 32, 4, 3),
-        (16, 32, 64, 4, 3),
-    ),
-    "tf32x3": (
-        (128, 128, 32, 8, 3),
-        (128, 64, 32, 4, 3),
-        (64, 128, 32, 4, 3),
-        (64, 64, 32, 4, 3),
-        (32, 64, 32, 4, 3),
-        (64, 32, 32, 4, 3),
-        (16, 64, 64, 4, 3),
-        (16, 32, 64, 4, 3),
-    ),
-    "float32": (
-        (128, 128, 16, 8, 3),
-        (128, 64, 16, 8, 3),
-        (64, 128, 16, 8, 3),
-        (64, 64, 16, 4, 3),
-        (64, 64, 32, 4, 2),
-        (32, 64, 32, 4, 3),
-        (64, 32, 32, 4, 3),
-        (32, 32, 32, 2, 3),
-        (16, 64, 32, 4, 3),
-        (16, 32, 64, 2, 3),
-    ),
-    "float64": ((32, 32, 16, 4, 2), (16, 16, 16, 4, 2)),
-}
-"""Class → rows, columns, depth, warps, stages."""
-TALL = {
-    "byte": (),
-    "half": ((256, 128, 64, 8, 3), (256, 64, 64, 8, 3), (128, 32, 64, 4, 4)),
-    "tf32": ((256, 128, 32, 8, 3), (256, 64, 32, 8, 3), (128, 32, 32, 4, 4)),
-    "tf32x3": ((128, 32, 32, 4, 3),),
-    "float32": ((128, 32, 16, 4, 3),),
-    "float64": (),
-}
-"""Further tiles for convolutions, which have many more pixels than channels; pixels are rows or columns."""
 SPLITS = (1, 2, 4, 8, 16, 32)
 EFFICIENCY = {
     "byte": 8192.0,
@@ -189,19 +118,24 @@ class MatmulWork:
     gpu: Gpu
     channels: int = 0
     """Elements of k for each place of a convolution's windows; 0 if k is flat."""
+    along: bool = False
+    """The longer operand lies along k in memory."""
 
 
 def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
     work = _work(kernel, gpu)
     kind, options = work.kind, _ranked(work)
-    # Options that differ in splits alone are neighbours: list each tile once before any tile twice.
-    counts: Counter[MatmulSchedule] = Counter()
-    nth: dict[int, list[MatmulSchedule]] = defaultdict(list)
+    # List each tile once before any tile twice; then without slices, if slices come first.
+    by_tile: dict[MatmulSchedule, list[MatmulSchedule]] = defaultdict(list)
     for option in options:
-        counts[_shape(option)] += 1
-        nth[counts[_shape(option)]].append(option)
-    firsts, seconds = nth[1], nth[2]
+        by_tile[_shape(option)].append(option)
+    firsts = [first for first, *_ in by_tile.values()]
+    seconds = [
+        next((o for o in others if o.splits == 1), others[0])
+        for _, *others in by_tile.values()
+        if others
+    ]
     kept = [*firsts[:MAX_TILES], *seconds][:MAX_OPTIONS]
     if kind == "float32" and all(map(_is_threefold, kept)):  # without TF32 in tensor cores
         kept += [option for option in firsts if not _is_threefold(option)][:1]
@@ -214,9 +148,23 @@ def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
         None,
     )
     if walking is not None and kind != "float64":
-        kept.insert(2, replace(walking, programs=gpu.sms))
+        kept.insert(2, _walking(walking, work))
     packed = unpacked_schedule.options(kernel, gpu)
     return [*packed, *(kept[:BESIDE_PACKED] if packed else kept)]
+
+
+def _walking(option: TritonProduct, work: MatmulWork) -> TritonProduct:
+    """As many programs as multiprocessors, each with a loop over tiles; the largest tiles of halves were faster with narrow strips and
+    one more load in flight (H200)."""
+    longer = replace(option, programs=work.gpu.sms, stages=4, group=4)
+    largest = (option.rows, option.columns, work.kind) == (128, 256, "half")
+    return longer if largest and _fits(longer, work) else replace(option, programs=work.gpu.sms)
+
+
+def _fits(option: TritonProduct, work: MatmulWork) -> bool:
+    """The loads in flight have room in shared memory."""
+    held = (option.rows + option.columns) * option.depth * work.width * option.stages
+    return held <= work.gpu.shared_bytes_per_block
 
 
 def _is_threefold(option: MatmulSchedule) -> bool:
@@ -277,7 +225,15 @@ def _work(kernel: Kernel, gpu: Gpu) -> MatmulWork:
         float(int(kernel.num_bytes)),
         gpu,
         int(channels_of(kernel, form)),
+        _along(kernel, form),
     )
+
+
+def _along(kernel: Kernel, form: MatmulForm) -> bool:
+    k = next((v for v in reversed(kernel.reduced) if v.size > 1), None)
+    long = form.columns if form.sizes[2] >= form.sizes[1] else form.rows
+    loads = [i for i in kernel.instrs if i.op == "load" and i.vars & frozenset(long)]
+    return k is not None and any(abs(i.offset.coef(k)) == 1 for i in loads)
 
 
 def kind_of(form: MatmulForm) -> str:
@@ -293,9 +249,9 @@ def least_depth(form: MatmulForm) -> int:
 
 
 def _shape(option: MatmulSchedule) -> MatmulSchedule:
-    """What options have in common that differ in splits, stages and programs alone."""
+    """What options have in common that differ in splits, stages, strips and programs alone."""
     if isinstance(option, TritonProduct):
-        return replace(option, splits=1, stages=1, programs=0)
+        return replace(option, splits=1, stages=1, group=1, programs=0)
     return replace(option, splits=1, stages=1)
 
 
@@ -309,22 +265,23 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
         too_tall = rows > 16 and rows >= 2 * power(ups)
         too_wide = columns > 32 and columns >= 2 * power(sides)
         many = rows * columns * work.sums > MAX_SUMS // 4 * warps
-        buffers = (rows + columns) * depth * work.width * stages
-        too_large = buffers > work.gpu.shared_bytes_per_block
         short = splits > 1 and work.depth < 4 * splits * depth
         short |= splits > 1 and splits * math.prod(work.sizes) * work.sums >= INT32
-        if not (too_tall or too_wide or many or too_large or short):
-            yield TritonProduct(
-                rows=rows,
-                columns=columns,
-                depth=depth,
-                warps=warps,
-                stages=stages,
-                group=8,
-                splits=splits,
-                programs=0,
-                dot="tf32x3" if kind == "tf32x3" else "",
-            )
+        if too_tall or too_wide or many or short:
+            continue
+        made = TritonProduct(
+            rows=rows,
+            columns=columns,
+            depth=depth,
+            warps=warps,
+            stages=stages,
+            group=16 if (rows, columns, stages) == (128, 256, 4) else 8,
+            splits=splits,
+            programs=0,
+            dot="tf32x3" if kind == "tf32x3" else "",
+        )
+        if _fits(made, work):
+            yield made
 
 
 def _shapes(work: MatmulWork, kind: str) -> list[tuple[int, int, int, int, int]]:
@@ -365,16 +322,15 @@ def _skinny(work: MatmulWork) -> Iterator[TritonSkinny]:
     short, long = min(ups, sides), max(ups, sides)
     if short * work.sums > MAX_SHORT:
         return
-    for (block, depth), splits in itertools.product(
-        ((16, 256), (32, 128), (64, 64), (128, 32), (16, 64), (16, 512)), SPLITS
-    ):
+    shapes = SKINNY_ALONG if work.along else SKINNY_ACROSS
+    for (block, depth, stages), splits in itertools.product(shapes, SPLITS):
         fits = block * depth * power(short * work.sums) <= MAX_SUMS and block <= max(
             power(long), 16
         )
         small = splits * math.prod(work.sizes) * work.sums < INT32
         if fits and (splits == 1 or (small and work.depth >= 2 * splits * depth)):
             depth = min(depth, max(power(work.depth), 2))
-            yield TritonSkinny(block=block, depth=depth, warps=4, stages=2, splits=splits)
+            yield TritonSkinny(block=block, depth=depth, warps=4, stages=stages, splits=splits)
 
 
 def _programs(work: MatmulWork, option: MatmulSchedule) -> int:
