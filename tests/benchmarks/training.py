@@ -4,9 +4,10 @@
     OMP_NUM_THREADS=1 python -m tests.benchmarks.training data/tasks/train --sizes cpu
 
 A row per file: milliseconds of forward and backward (median of paired rounds), how many times faster than eager and than torch.compile
-with a 95 % interval, peak megabytes on a GPU, the largest error of a result or gradient against double precision, eager's beside it. Rows
-are written as they come. With `--workers` all files are composed and compiled first, in as many processes, and then timed alone.
-`--prepare-s` bounds that. With `--kernels` the last rows list what eager and the drop-in launch on the GPU, with microseconds.
+with a 95 % interval, the largest error of a result or gradient against double precision, eager's beside it; on a GPU also peak megabytes,
+and the microseconds that the host takes to issue a step. Rows are written as they come. With `--workers` all files are composed and
+compiled first, in as many processes, and then timed alone. `--prepare-s` bounds that. With `--kernels` the last rows list what eager and
+the drop-in launch on the GPU, with microseconds.
 """
 
 from __future__ import annotations
@@ -84,6 +85,25 @@ def once(step: Callable[[], Any], device: str) -> float:
     last.record()
     torch.cuda.synchronize()
     return first.elapsed_time(last)
+
+
+def host_us(
+    steps: dict[str, Callable[[], Any]], batches: int = 15, calls: int = 5
+) -> dict[str, float]:
+    """Microseconds that the host takes to issue a step, the GPU idle at first: the fastest of some batches.
+
+    A batch is short: beyond about a thousand launches in its queue the host waits for the GPU.
+    """
+    found = dict.fromkeys(steps, float("inf"))
+    for _ in range(batches):
+        for name, step in steps.items():
+            torch.cuda.synchronize()
+            before = time.perf_counter()
+            for _ in range(calls):
+                step()
+            found[name] = min(found[name], 1e6 * (time.perf_counter() - before) / calls)
+    torch.cuda.synchronize()
+    return found
 
 
 def peak_mb(step: Callable[[], Any], device: str) -> float | None:
@@ -237,6 +257,8 @@ def measured(task: Task, source: str, compiled: bool, seconds: float) -> dict[st
     for name in [n for n in times if n != "dvk"]:
         ratios = [theirs / ours for theirs, ours in zip(times[name], times["dvk"], strict=True)]
         row[f"over_{name}"] = interval(ratios)
+    if task.device == "cuda":
+        row |= {f"{name}_host_us": round(us, 1) for name, us in host_us(found.steps).items()}
     row |= {f"{name}_mb": peak_mb(step, task.device) for name, step in found.steps.items()}
     return row
 
