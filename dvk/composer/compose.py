@@ -18,6 +18,7 @@ from dvk.composer.fusion import (
     column_sums,
     crossing,
     matmul_rules,
+    moving_averages,
     recompute,
     siblings,
 )
@@ -32,7 +33,7 @@ from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.whole_graph import PrimGraph, lower
 from dvk.composer.occasion import is_static
-from dvk.composer.rewrites import cudnn
+from dvk.composer.rewrites import convolution_bias, cudnn
 from dvk.records import Candidate, Graph, Task
 
 
@@ -144,6 +145,8 @@ def _fused(
     if not matmul_rules.are_whole(part):
         names = tuple(n for n in names if n not in convolution.PRODUCTS)
         return _fused(graph, names, device, tf32, first, join, again)
+    if device == "cuda" and (joined := _lone_biases(graph, prims, part)) is not None:
+        return _fused(joined, names, device, tf32, first, join, again)
     if device == "cuda" and not join and not again:
         twice = recompute.recomputed(graph, prims, part)
         if twice is not None:
@@ -158,7 +161,16 @@ def _fused(
     if recipes.OWN_ATTENTION in names and device == "cuda":
         part, kernels = attention_chains.joined(part, kernels, output_bases(prims))
         kernels = {k: replace(v, name=f"k{first + n}") for n, (k, v) in enumerate(kernels.items())}
+    part, kernels = moving_averages.updated_inside(
+        prims, part, kernels, strides, output_bases(prims)
+    )
     return Composition(graph, prims, part, kernels)
+
+
+def _lone_biases(graph: Graph, prims: PrimGraph, part: Partition) -> Graph | None:
+    """The graph with the biases of convolutions that nothing is fused with back in their calls; None without any."""
+    alone = {prims.origins.get(g.members[0], "") for g in part.groups if len(g.members) == 1}
+    return convolution_bias.rejoined(graph, alone) if alone else None
 
 
 def _may_merge(
@@ -223,13 +235,14 @@ class Part:
         made = self.composition
         if made.back is not None and any(kernel is one for one in made.back.kernels.values()):
             made = made.back
-        return (
+        pairs = (
             forward.inplace_pairs(
                 kernel, made.part, made.prims, output_bases(made.prims), writer.splits_rows
             )
             if self.may_write_over
             else {}
         )
+        return pairs | kernel.updated
 
 
 def compose(

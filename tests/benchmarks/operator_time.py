@@ -16,9 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from dvk.composer import Plan, compose
+from dvk.composer.capture.export import trace_module
+from dvk.records import Task
 from tests.benchmarks.host_time import per_call_us
 from tests.composer.dropins import importable
-from tests.composer.programs import drop_in, run_source
+from tests.composer.programs import run_source, usual
 
 WIDTH = 64
 SOURCE = f"""
@@ -92,8 +95,10 @@ def measured(rows: int, device: str, seconds: float) -> dict[str, float]:
     x = torch.randn(rows, WIDTH, device=device)
     backend = "triton" if device == "cuda" else "cpp"
     recipes = ("fuse_rowwise", "fuse_pointwise") if device == "cuda" else None
-    made, _, candidate = drop_in(SOURCE, x.cpu(), backend=backend, device=device, recipes=recipes)
-    module = importable(made)
+    captured = trace_module(run_source(SOURCE).Model().eval().to(device), [x], ["x"])
+    task = Task(id="use", name="use", source=SOURCE, entry="Model", kind="module", device=device)  # type: ignore[arg-type]
+    candidate = compose(task, captured, Plan(recipes or usual(captured.graph)), backend)
+    module = importable(run_source(candidate.source))
     original = Around(module.Model().eval()).eval().to(device)
     new = Around(module.ModelNew().eval()).eval().to(device)
     new.load_state_dict(original.state_dict())
@@ -108,9 +113,12 @@ def measured(rows: int, device: str, seconds: float) -> dict[str, float]:
         visible = Around(Calls(as_triton_op(candidate.source), original.block.norm)).eval()
         visible.first, visible.last = original.first, original.last
         ways["compiled triton_op"] = torch.compile(visible, fullgraph=True)
+    before = new.block.dvk_calls["kernels"]  # type: ignore[operator, union-attr]
     want = original(x)
     for way in ways.values():
         torch.testing.assert_close(way(x), want, rtol=1e-3, atol=1e-4)
+    if new.block.dvk_calls["kernels"] == before:  # type: ignore[operator, union-attr]
+        raise RuntimeError(new.block.dvk_why(original.first(x)))  # type: ignore[operator]
     return {name: per_call_us(lambda way=way: way(x), seconds) for name, way in ways.items()}  # type: ignore[misc]
 
 

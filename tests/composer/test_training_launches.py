@@ -73,15 +73,31 @@ def test_few_kernels_with_exact_gradients(name: str) -> None:
     assert all(new <= 4 * eager + 1e-6 for eager, new in found.values()), found
 
 
-def test_running_statistics_are_written_in_place() -> None:
-    block = made("batch norm")
+@pytest.mark.parametrize("backend", ["cpp", "triton"])
+@pytest.mark.parametrize("momentum", [0.1, 0.9])
+@pytest.mark.parametrize(
+    "norm", ["BatchNorm2d(6", "BatchNorm1d(6", "BatchNorm2d(40", "BatchNorm2d(6, affine=False"]
+)
+def test_running_statistics_are_written_by_the_kernel(
+    norm: str, momentum: float, backend: str
+) -> None:
+    shape = (4, 40, 3, 3) if "40" in norm else (40, 6, 9, 10)
+    shape = shape[:2] if "1d" in norm else shape
+    torch.manual_seed(0)
+    init = f"self.n = nn.{norm}, momentum={momentum})"
+    block = TrainingDropIn(
+        HEAD.format(init=init, text="F.relu(self.n(x)) * 2"), torch.randn(shape), backend=backend
+    )
     program = block.candidate.source.partition("dvk_fused = ")[0]
-    assert "_foreach_lerp_" in program and "_foreach_add_" in program and "clone" not in program
+    assert "_foreach_lerp_" not in program and "_foreach_add_" in program and "clone" not in program
     for model in (block.new, block.model):
         for number in range(3):
-            model(block.args[0] * (1 + number)).sum().backward()
-    new, old = (list(m.state_dict().values()) for m in (block.new, block.model))
-    assert differences(new, old) == []
+            x = (block.args[0] * (1 + number)).requires_grad_()
+            model(x).sum().backward()
+    # Means near 0 of values near 3.
+    torch.testing.assert_close(
+        block.new.state_dict(), block.model.state_dict(), rtol=1e-5, atol=1e-5
+    )
     assert int(block.new.n.num_batches_tracked) == 3
 
 

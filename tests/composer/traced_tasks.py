@@ -8,10 +8,12 @@ By default every example and the suite's development half. With `--out` each fil
 from __future__ import annotations
 
 import argparse
+import copy
 import inspect
 import json
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +26,7 @@ from dvk.composer.capture.export import trace_module
 from dvk.composer.plan_space import MEASURED
 from dvk.records import Task
 from tests.composer.dropins import importable
-from tests.composer.programs import Function, differences, run_source
+from tests.composer.programs import Function, differences, leaves, run_source
 from tests.tasks.shrink import shrink
 
 FOLDERS = ("data/tasks/examples", "data/tasks/suite/development")
@@ -106,10 +108,29 @@ def check(path: Path, device: str = "cpu", backend: str = "cpp", backed: str = "
     assert not wrong, f"compiled, beside the direct call: {wrong[:2]}"
     assert len(seen) == 1, f"the operator ran {len(seen)} times"
     wrong = differences(want, model(*args))
-    assert not wrong, f"beside the original: {wrong[:2]}"
+    assert not wrong or as_exact(want, model, args), f"beside the original: {wrong[:2]}"
     space, _, name = operator.name.partition("::")
     overload = getattr(getattr(torch.ops, space), name).default
     torch.library.opcheck(overload, [t.detach() for t in seen[0]])
+
+
+def as_exact(got: Any, model: torch.nn.Module, args: list[Any]) -> bool:
+    """The error of a result beside double precision is at most a few times the original's own.
+
+    Deep networks on a GPU: each of their products is rounded in another order.
+    """
+
+    def wide(value: Any) -> Any:
+        return torch.utils._pytree.tree_map_only(
+            torch.Tensor, lambda t: t.double() if t.is_floating_point() else t, value
+        )
+
+    truth = leaves(copy.deepcopy(model).double()(*wide(args)))
+    errors = [
+        max(float((a.double() - b).abs().max()) for a, b in zip(leaves(wide(one)), truth))
+        for one in (got, model(*args))
+    ]
+    return errors[0] <= 4 * errors[1]
 
 
 def main() -> None:
@@ -134,7 +155,8 @@ def main() -> None:
         except Unchanged as error:
             known[str(path)] = f"unchanged: {error}"
         except Exception as error:  # noqa: BLE001 - a sweep goes on
-            known[str(path)] = f"{type(error).__name__}: {error}"[:600]
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            known[str(path)] = f"{type(error).__name__} ({at.name}:{at.lineno}): {error}"[:600]
         print(f"{path} {known[str(path)]} ({time.monotonic() - start:.1f} s)", flush=True)
         if asked.out:
             with asked.out.open("a", encoding="utf-8") as lines:

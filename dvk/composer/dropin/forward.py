@@ -291,7 +291,7 @@ class HostWriter:
             inplace_pairs(kernel, self.part, self.prims, self.outputs, self.splits_rows)
             if self.allow_inplace
             else {}
-        )
+        ) | kernel.updated
         self.inplace[kernel.name] = pairs
         outputs = []
         for number, buffer in enumerate(kernel.outputs):
@@ -301,7 +301,8 @@ class HostWriter:
                 self.names[buffer.prim] = self._fresh(buffer.prim)
                 self._allocate(self.names[buffer.prim], buffer, kernel, inputs)
             outputs.append(self.names[buffer.prim])
-            self.allocated[buffer.prim] = buffer.shape, buffer.strides, buffer.dtype
+            if number not in kernel.updated:
+                self.allocated[buffer.prim] = buffer.shape, buffer.strides, buffer.dtype
         self.lines.extend(self.launch(kernel, inputs, outputs))
 
     def _check_layout(self, name: str, buffer: Buffer) -> None:

@@ -152,6 +152,16 @@ class Kernel:
         return sum(b.num_bytes for b in (*self.inputs, *self.outputs))
 
     @property
+    def updated(self) -> dict[int, int]:
+        """Output index → index of the input: memory of the module that it writes back, element by element."""
+        given = {id(buffer.prim): number for number, buffer in enumerate(self.inputs)}
+        return {
+            number: given[id(buffer.prim)]
+            for number, buffer in enumerate(self.outputs)
+            if buffer.prim.kind == "source"
+        }
+
+    @property
     def size_arguments(self) -> list[str]:
         """Names of the sizes that its text reads at run time; empty where all are numbers."""
         offsets = [i.offset for i in self.instrs] + [s.offset for s in self.stores]

@@ -26,6 +26,8 @@ def spelled(node: Node, name: Callable[[str], str]) -> str:
         function = "torch.nn.functional.scaled_dot_product_attention"
     elif packet == "contiguous":
         return f"{args[0]}.contiguous({', '.join(args[1:])})"
+    elif packet.startswith("_foreach_"):
+        function = f"torch.{packet}"  # half the host time of torch.ops, which looks at the schema
     else:
         # torch.einsum finds the path itself, and accepts none
         positional = (

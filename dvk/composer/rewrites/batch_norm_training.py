@@ -5,7 +5,8 @@
     running ← running + momentum·(batch − running), of the variance with n − 1
 
 The moments are computed in float32 for half types, as PyTorch does. The running statistics of all layers are written by one call
-each of `torch._foreach_lerp_`, and their counters by one `torch._foreach_add_`, after everything that reads them.
+each of `torch._foreach_lerp_`, and their counters by one `torch._foreach_add_`, after everything that reads them. The first becomes
+part of the kernels of the moments where these can do it (`fusion.moving_averages`).
 """
 
 from __future__ import annotations

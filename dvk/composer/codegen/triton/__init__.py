@@ -50,16 +50,17 @@ def dvk_launcher(kernel, grid, warps):
     # Triton analyses its arguments at every call. Calling the compiled kernel as Triton itself does halves the host's time (Triton's
     # launch hooks, for its own profilers, see only the first call). The caller's guards cover the analysis except device and 16-byte
     # alignment. Triton asks the driver where each tensor is; an address it takes as it is. A recorder of launches wants the tensors.
-    import sys
+    import functools, operator, sys
 
     ready = {}
+    address, joined, either = torch.Tensor.data_ptr, functools.reduce, operator.or_
     # PyTorch rounds a product before it adds to it; a softmax of products has a largest element above 1 otherwise.
     fused = "dot" in kernel.fn.__code__.co_names
 
     def launch(*tensors):
         device = tensors[0].get_device()
-        places = [t.data_ptr() for t in tensors]
-        key = (device, *[p & 15 for p in places])
+        places = list(map(address, tensors))
+        key = (device, *[p & 15 for p in places]) if joined(either, places) & 15 else device
         known = ready.get(key)
         if known is not None:
             run, stream_of, function, packed, record = known
