@@ -168,6 +168,15 @@ def test_convolutions_whose_bias_stays() -> None:
     assert convolution_bias.rewrite(capture(Stack(nn.Conv2d(4, 6, 3)), x[0]).graph) is None
 
 
+def test_a_bias_with_nothing_to_fuse_goes_back_into_its_call() -> None:
+    model = Stack(nn.Conv2d(4, 6, 3), nn.MaxPool2d(2), nn.Conv2d(6, 6, 2), nn.ReLU())
+    graph = capture(model, torch.randn(2, 4, 7, 7)).graph
+    made = fuse_graph(graph, ("convolution_bias", "fuse_pointwise"), "cuda")
+    first, second = (node for node in made.graph.nodes if packet(node) == "conv2d")
+    assert first.args[2] is not None and second.args[2] is None
+    assert [one.summary for one in made.ordered] == ["add → max"]
+
+
 class Net(nn.Module):
     """A residual, a transposed convolution, a concatenation and pools between convolutions."""
 
