@@ -34,12 +34,12 @@ CONSTANTS = {
     "remote.retries": "interop.kernelgym.client:RETRIES",
     "serve.kept": "pipelines.serve.desk:KEPT",
     "choose.sharpness": "pipelines.sft.choice_course:SHARPNESS",
-    "choose.entropy": "pipelines.sft.choice_course:ENTROPY",
     "choose.answers": "pipelines.sft.choice_course:ANSWERS",
 }
 """Settings that became constants: where the constant is, inside dvk."""
 
 FIXED = {
+    "choose.entropy": "the last stage stays near the fitted policy instead: choose.kl",
     "search.evolve.information": "mutations always show insights and other good programs",
     "search.evolve.population": "parents are always the best programs and those least similar to them",
     "backbone.temperature": "it had no effect: rollout.temperature is the one that is used",

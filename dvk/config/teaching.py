@@ -88,6 +88,22 @@ class ChooseConfig(Section):
     reward_epochs: float = Field(
         10.0, ge=0, description="Most passes that raise the expected log-speedup."
     )
+    kl: float = Field(
+        0.02,
+        ge=0,
+        description="Log-speed that is worth one nat of distance from the fitted policy in the last stage.",
+    )
+    samples: int | None = Field(
+        None,
+        ge=2,
+        description="Answers drawn a question in the last stage; unset: all count, with their probabilities.",
+    )
+    exchanged: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of the last stage's rows with the question of another task: what helps there is no property of one task.",
+    )
     rate: float = Field(2e-4, gt=0, description="Peak learning rate of the first two stages.")
     reward_rate: float = Field(1e-4, gt=0, description="Peak learning rate of the last stage.")
     batch_tokens: int = Field(4096, ge=64, description="Tokens of a step, padding included.")

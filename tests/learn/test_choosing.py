@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from dvk.backbone import nano
 from dvk.backbone.hf import HfBackbone
 from dvk.config import Config
 from dvk.learn import choosing
-from dvk.learn.choosing import ChoiceRow
+from dvk.learn.choosing import ChoiceBatch, ChoiceRow
 
 TEXTS = ["norm rows 12 = looped block 64", "plan", "plan +own_matmul", "k0 = flat block 256"]
 
@@ -81,10 +82,16 @@ def test_targets_follow_speed() -> None:
     assert share.tolist()[0] == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 0.0])
 
 
+def reinforced(model: Any, batch: ChoiceBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Near a policy to which all answers are alike."""
+    even = torch.zeros_like(batch.gains).masked_fill(batch.gains == -math.inf, -math.inf)
+    return choosing.reinforced(model, batch, even.log_softmax(-1), 0.02)
+
+
 LOSSES = {
     "started": choosing.started,
     "weighted": lambda model, batch: choosing.weighted(model, batch, 0.05),
-    "expected": lambda model, batch: choosing.expected(model, batch, 0.01),
+    "reinforced": reinforced,
 }
 
 
@@ -109,6 +116,42 @@ def test_a_model_learns_which_answer_pays(rows: list[ChoiceRow], loss: str) -> N
     else:
         assert choosing.best(model, batch) == [1, 0]
         assert rewards[-1] > 0.35 > rewards[0], "of at most (0.5 + 0.3) / 2"
+
+
+def test_drawn_answers_give_the_gradient_of_all_answers_on_average(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    gains = torch.tensor([[0.1, 0.0, -0.3], [0.4, 0.2, -math.inf]])
+    batch = ChoiceBatch(None, gains)  # type: ignore[arg-type]  # no model asks for it
+    before = torch.zeros(2, 3)
+    monkeypatch.setattr(choosing, "likelihoods", lambda model, batch: model.log_softmax(-1))
+
+    def gradient(samples: int | None) -> torch.Tensor:
+        logits = torch.tensor([[0.0, 0.5, 0.2], [1.0, 0.0, -math.inf]], requires_grad=True)
+        choosing.reinforced(logits, batch, before, 0.0, samples)[0].backward()
+        assert logits.grad is not None
+        return logits.grad[:, :2]
+
+    exact, drawn = gradient(None), gradient(100_000)
+    assert float(exact.abs().min()) > 0.005
+    assert torch.allclose(exact, drawn, atol=1e-3)
+
+
+def test_the_best_policy_near_another_weighs_speed_against_distance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """π ∝ before · exp(gain / kl) has no gradient."""
+    gains, before = torch.tensor([[0.1, 0.0, -math.inf]]), torch.tensor([[0.3, 0.7, 0.0]]).log()
+    logs = (before + gains.masked_fill(gains == -math.inf, 0.0) / 0.1).log_softmax(-1)
+    given = logs[:, :2].clone().requires_grad_()
+    padded = torch.cat([given.log_softmax(-1), logs[:, 2:]], -1)
+    monkeypatch.setattr(choosing, "likelihoods", lambda model, batch: padded)
+    batch = ChoiceBatch(None, gains)  # type: ignore[arg-type]  # no model asks for it
+    value, reward = choosing.reinforced(None, batch, before, 0.1)
+    value.backward()
+    assert given.grad is not None and float(given.grad.abs().max()) < 1e-6
+    assert float(reward) == pytest.approx(0.1 * float(logs[0, 0].detach().exp()))
 
 
 def test_a_change_that_pays_says_nothing_of_another_that_begins_alike() -> None:

@@ -2,9 +2,9 @@
 
     start     the composer's own plan, and all others alike: nothing that was measured
     fit       what a plan is worth on average: gains pooled over tasks (`dvk.learn.pooled`)
-    reward    when it is worth that: rows with their own questions and gains
+    reward    when it is worth that: REINFORCE on each task's own question and gains, near the policy of `fit`
 
-In the first two stages each row has the question of a task drawn at random, so that no task can be memorized.
+In the first two stages each row has the question of a task drawn at random, so that no task can be memorized; in the last one some rows.
 
 How many passes a stage makes over the rows is chosen by cross-validation: the rows are dealt to folds, and for each fold a model learns
 the others from the start on. The pass after which these models chose best for the tasks that they had not learned is where the model that
@@ -13,6 +13,7 @@ learns all rows stops; no pass at all, if none was better than what came before.
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 import shutil
@@ -36,7 +37,7 @@ from dvk.composer import CannotCompose
 from dvk.composer.capture.batch import capture_many
 from dvk.config import ChooseConfig, Config
 from dvk.learn import choosing
-from dvk.learn.choosing import ChoiceRow
+from dvk.learn.choosing import ChoiceBatch, ChoiceRow
 from dvk.learn.learner import BETAS, CLIP, WEIGHT_DECAY, groups
 from dvk.learn.pooled import PooledGains
 from dvk.pipelines.sft.choice_figures import Chosen, figures
@@ -50,8 +51,8 @@ EVAL_TOKENS = 32768
 """Tokens of a pass without gradients."""
 SHARPNESS = 0.02
 """A plan slower than the best by this log-speed weighs 1/e as much in the fit."""
-ENTROPY = 0.05
-"""Weight of the choice's entropy, in nats, in the last stage."""
+WIDTH = 2 * 1.96
+"""Standard deviations in a 95 % interval."""
 ANSWERS = 16
 """Most plans of a task in one step; drawn for each pass."""
 
@@ -119,7 +120,7 @@ class Course:
             scores = self._cross_validated(stage)
             passes = best_pass(scores)
             found["cross_validated"] = {"before": fmean(scores[0]), "kept": fmean(scores[passes])}
-        for _ in self._train(stage, self.learned, passes):
+        for _ in self.train(stage, self.learned, passes):
             pass
         self._finished(stage, passes)
         seconds = time.monotonic() - began
@@ -152,17 +153,17 @@ class Course:
             rows = [row for row in self.learned if row.task.id not in names]
             self._load(self.begun)
             for earlier, passes in self.passes.items():
-                for _ in self._train(earlier, rows, passes, number):
+                for _ in self.train(earlier, rows, passes, number):
                     pass
             scores[0] += self._gained(fold)
-            for done, _ in enumerate(self._train(stage, rows, None, number), start=1):
+            for done, _ in enumerate(self.train(stage, rows, None, number), start=1):
                 scores[done] += self._gained(fold)
         self._load(kept)
         means = [fmean(one) for one in scores]
         self.run.append("metrics.jsonl", {"stage": stage, "cross_validated": means})
         return scores
 
-    def _train(
+    def train(
         self, stage: str, rows: Sequence[MeasuredTask], passes: int | None, fold: int | None = None
     ) -> Iterator[int]:
         """Train, yielding after each pass; the rates are those of all of the stage's passes, however many are made.
@@ -171,12 +172,13 @@ class Course:
             passes: how many; None makes all.
             fold: number of the fold that is left out.
         """
-        model, loss, epochs = self.backbone.model, self._loss(stage), self._epochs(stage)
+        model, epochs = self.backbone.model, self._epochs(stage)
+        loss = self._loss(stage)
         peak = self.settings.reward_rate if stage == "reward" else self.settings.rate
         rng = random.Random(f"{self.seed} {stage} {fold}")
         optimizer = torch.optim.AdamW(groups(model, WEIGHT_DECAY), lr=peak, betas=BETAS)
-        exchanged = stage != "reward"
-        known = self._pooled(rows) if stage == "fit" else self._rows(rows)
+        exchanged = self.settings.exchanged if stage == "reward" else 1.0
+        known = self._pooled(rows, stage == "reward") if stage != "start" else self._rows(rows)
         drawn = self._drawn(known, rng, exchanged)
         per_epoch = len(choosing.batches(drawn, self.settings.batch_tokens))
         num_steps, step = max(1, round(epochs * per_epoch)), 0
@@ -214,16 +216,24 @@ class Course:
         if stage == "start":
             return choosing.started
         if stage == "reward":
-            return lambda model, batch: choosing.expected(model, batch, ENTROPY)
+            earlier = copy.deepcopy(self.backbone.model).eval().requires_grad_(False)
+
+            def reinforced(model: Any, batch: ChoiceBatch) -> tuple[torch.Tensor, torch.Tensor]:
+                with torch.no_grad():
+                    before = choosing.likelihoods(earlier, batch)
+                kl, samples = self.settings.kl, self.settings.samples
+                return choosing.reinforced(model, batch, before, kl, samples)
+
+            return reinforced
         return lambda model, batch: choosing.weighted(model, batch, SHARPNESS)
 
     def _drawn(
-        self, known: Sequence[ChoiceRow], rng: random.Random, exchanged: bool
+        self, known: Sequence[ChoiceRow], rng: random.Random, exchanged: float
     ) -> list[ChoiceRow]:
         """The rows of a pass: some of each task's answers, the default and the best among them.
 
         Args:
-            exchanged: each row has the question of a row drawn at random.
+            exchanged: share of the rows that have the question of a row drawn at random.
         """
         result = []
         for row in known:
@@ -232,7 +242,7 @@ class Course:
             others = [i for i in range(len(row.gains)) if i not in always]
             more = rng.sample(others, min(len(others), ANSWERS - len(always)))
             kept = row.kept([*always, *more])
-            if exchanged:
+            if rng.random() < exchanged:
                 kept = replace(kept, question=rng.choice(known).question)
             result.append(kept)
         return result
@@ -240,11 +250,22 @@ class Course:
     def _rows(self, tasks: Sequence[MeasuredTask]) -> list[ChoiceRow]:
         return [self._row(task) for task in tasks]
 
-    def _pooled(self, tasks: Sequence[MeasuredTask]) -> list[ChoiceRow]:
-        """The rows with what their plans gain on average over these tasks."""
+    def _pooled(self, tasks: Sequence[MeasuredTask], own: bool = False) -> list[ChoiceRow]:
+        """The rows with what their plans gain on average over these tasks.
+
+        Args:
+            own: with what each task's own measurement adds to that, as far as it is not noise (`PooledGains.shrunk`).
+        """
         rows = self._rows(tasks)
-        texts = [[plan.text for plan in _ordered(task)] for task in tasks]
+        ordered = [_ordered(task) for task in tasks]
+        texts = [[plan.text for plan in plans] for plans in ordered]
         pooled = PooledGains(zip(texts, (row.gains for row in rows), strict=True))
+        if own:
+            noise = [[_variance(plan) for plan in plans] for plans in ordered]
+            return [
+                replace(row, gains=gains)
+                for row, gains in zip(rows, pooled.shrunk(noise), strict=True)
+            ]
         return [
             replace(row, gains=[pooled.gain(text) for text in of_row])
             for row, of_row in zip(rows, texts, strict=True)
@@ -355,6 +376,14 @@ def composed_lists(rows: Sequence[MeasuredTask]) -> list[tuple[str, ...]]:
             row = rows[index]
             found[index] = answers(TaskContext(row.task, captured, row.backend))
     return [found.get(index, ()) for index in range(len(rows))]
+
+
+def _variance(plan: MeasuredPlan) -> float:
+    """Of a plan's log-speedup, from its interval; 0 for one that was wrong, which is certain."""
+    if plan.verdict.timing is None:
+        return 0.0
+    ends = plan.verdict.timing.speedup
+    return (math.log(ends.hi / ends.lo) / WIDTH) ** 2 if ends.lo > 0 else math.inf
 
 
 def _known(task: MeasuredTask, text: str) -> MeasuredPlan | None:
