@@ -140,9 +140,16 @@ def default_recipe(start: str) -> str | None:
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """Print the end of a run for people."""
+    preferred, told = summary.get("preferred"), list[str]()
+    if preferred == 0:
+        told = ["on the validation tasks no checkpoint is faster than the beginning"]
+    elif preferred is not None and preferred != summary["steps"]:
+        best = f"{summary['run']}/checkpoints/step_{preferred:06d}"
+        told = [f"fastest on the validation tasks: {best}"]
     return [
         f"{summary['steps']} steps, {summary['skills']} skills",
         f"checkpoint: {summary['run']}/{summary['checkpoint']}",
+        *told,
         f"library: {summary['run']}/skills.db",
         f"report: {summary['run']}/report.html",
     ]

@@ -16,6 +16,7 @@ from dvk.errors import DvkError, RunFolderError, UsageError
 from dvk.pipelines.train import TrainRequest, comparing, sweep, validations
 from dvk.pipelines.train.ablations import ABLATIONS, settings_of
 from dvk.pipelines.train.comparing import PolicyOutcomes
+from dvk.pipelines.train.state import thin_out
 from dvk.stats.fast_p import TaskOutcome
 from tests.pipelines import world
 
@@ -172,6 +173,36 @@ def test_validations_are_read_back(tmp_path: Path) -> None:
         validations.latest(tmp_path) == (10, [TaskOutcome("i", True, 1.5, 1.4)])
         and validations.initial(tmp_path)[0].speedup == 1.0
     )
+
+
+def test_validation_prefers_a_step_only_beyond_the_error_of_its_gain(tmp_path: Path) -> None:
+    assert validations.preferred(tmp_path) == 0
+    (tmp_path / "validation").mkdir()
+
+    def validated(step: int, speeds: list[float | None]) -> None:
+        row = {"name": "n", "status": "ok", "lo": None}
+        rows = [
+            {**row, "task": str(n), "correct": s is not None, "speedup": s}
+            for n, s in enumerate(speeds)
+        ]
+        text = "".join(json.dumps(one) + "\n" for one in rows)
+        (tmp_path / "validation" / f"step_{step:06d}.jsonl").write_text(text)
+
+    validated(0, [1.0, 2.0, 3.0])
+    validated(10, [1.9, 2.1, 2.0])
+    assert validations.preferred(tmp_path) == 0, "one task decides, and another loses"
+    validated(20, [1.2, 2.2, 3.3])
+    validated(30, [1.1, 2.1, 3.2])
+    assert validations.preferred(tmp_path) == 20
+    validated(40, [1.5, 2.5, None])
+    assert validations.preferred(tmp_path) == 20, "a wrong answer is as fast as eager"
+
+
+def test_the_preferred_checkpoint_stays(tmp_path: Path) -> None:
+    for step in range(1, 8):
+        (tmp_path / f"step_{step:06d}").mkdir()
+    thin_out(tmp_path / "step_000007", 5, 3)
+    assert sorted(int(path.name[5:]) for path in tmp_path.iterdir()) == [3, 5, 7]
 
 
 # ---------------------------------------------------------------- running

@@ -43,6 +43,7 @@ from dvk.pipelines.train.replay import ReplayBuffer, episodes_of
 from dvk.pipelines.train.state import TrainState
 from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.pipelines.train.validate import validate
+from dvk.pipelines.train.validations import preferred
 from dvk.records import Device, Episode
 from dvk.runs import RunFolder
 from dvk.skills.grooming import groom
@@ -124,6 +125,7 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
                 "run": str(run.path),
                 "steps": state.step,
                 "checkpoint": f"checkpoints/step_{state.step:06d}",
+                "preferred": preferred(run.path) if config.train.validate_every else None,
                 "skills": len(state.library),
                 "processes": processes.size,
             }
@@ -232,7 +234,7 @@ class Training:
             "write_s": round(self.writer.usage.seconds - written, 2),
             **swapped(self.writer),
         }
-        state.keep(row, self.config.train.keep_every)
+        state.keep(row, self.config.train.keep_every, preferred(self.run.path))
         self.metrics.write([row])
         live.step(row)
         page.write(self.run)

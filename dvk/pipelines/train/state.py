@@ -162,18 +162,19 @@ class TrainState:
             (self._aside / MEMORY).write_text(json.dumps(self.memory))
         self.processes.barrier()
 
-    def keep(self, row: Mapping[str, Any], every: int) -> None:
+    def keep(self, row: Mapping[str, Any], every: int, also: int = 0) -> None:
         """Make the step that `write` has written permanent: a killed run resumes after it.
 
         Args:
             row: the step's figures, saved with it so that a kill cannot separate the two.
             every: every n-th older checkpoint stays, for its weights.
+            also: a step whose checkpoint stays, too.
         """
         if self.processes.is_main:
             (self._aside / ROW).write_bytes(to_json(dict(row), inf_nan_mode="null"))
             final = self._aside.with_name(f"step_{self.step + 1:06d}")
             self._aside.rename(final)
-            thin_out(final, every)
+            thin_out(final, every, also)
         self.step += 1
         self.processes.barrier()
 
@@ -226,12 +227,13 @@ def default_rate(size: int, model: Any) -> float:
     return SMALL_RATE / width if size <= SMALL_PARAMETERS and width else LARGE_RATE
 
 
-def thin_out(last: Path, keep_every: int) -> None:
-    """Keep every n-th older checkpoint (weights only)."""
+def thin_out(last: Path, keep_every: int, also: int = 0) -> None:
+    """Keep every n-th older checkpoint, and that of the step `also` (weights only)."""
     for older in last.parent.glob("step_*"):
         if older == last:
             continue
-        if int(older.name.removeprefix("step_")) % keep_every:
+        step = int(older.name.removeprefix("step_"))
+        if step % keep_every and step != also:
             shutil.rmtree(older)
         else:
             forget(older)

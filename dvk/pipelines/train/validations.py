@@ -6,7 +6,9 @@ validation/step_000010.jsonl    a task a line: task (id), name, status, correct,
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from dvk.records import Status, Task, Turn
@@ -46,6 +48,27 @@ def initial(run: Path) -> list[TaskOutcome]:
     """The validation before the first step; nothing if there is none."""
     path = run / FOLDER / "step_000000.jsonl"
     return read(path) if path.is_file() else []
+
+
+def preferred(run: Path) -> int:
+    """The validated step whose answers are fastest, by log-speedup with a wrong one as fast as eager. It is 0, the beginning, unless that
+    step gains more than the standard error of its gain, and where nothing was validated."""
+    files = sorted((run / FOLDER).glob("step_*.jsonl"), key=step_of)
+    if not files or step_of(files[0]):
+        return 0
+    first, *others = [{one.task: _log(one) for one in read(path)} for path in files]
+    best, reached = 0, 0.0
+    for path, found in zip(files[1:], others, strict=True):
+        gains = [found[task] - first[task] for task in first if task in found]
+        gain = fmean(gains) if gains else 0.0
+        error = stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+        if gain > max(reached, error):
+            best, reached = step_of(path), gain
+    return best
+
+
+def _log(one: TaskOutcome) -> float:
+    return math.log(one.speedup) if one.correct and one.speedup else 0.0
 
 
 def read(path: Path) -> list[TaskOutcome]:
