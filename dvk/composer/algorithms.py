@@ -24,6 +24,7 @@ from dvk.composer.ir.schedules.base import Schedule, expect
 from dvk.composer.ir.schedules.cpp import CppLoops
 from dvk.composer.ir.schedules.triton import (
     TritonFlat,
+    TritonLanes,
     TritonLooped,
     TritonPersistent,
     TritonProduct,
@@ -128,6 +129,8 @@ def _triton_name(kernel: Kernel, schedule: Schedule) -> str:
             return f"product skinny{' split' if schedule.splits > 1 else ''}"
         case TritonUnpacked():
             return f"product unpacked{' split' if schedule.splits > 1 else ''}"
+        case TritonLanes():
+            return "product lanes"
         case TritonFlat():
             return "flat"
         case TritonTile():

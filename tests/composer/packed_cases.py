@@ -79,6 +79,8 @@ def zeros(*shape: int) -> torch.Tensor:
 
 
 UNPACKED = kinds("unpacked")
+LANES = kinds("unpacked", "lanes")
+BRAIN = torch.bfloat16
 PACKED_CASES: dict[str, Case] = {
     "packed_words": Case(
         words, lambda: [rand(1, 96), word(20, 12), rand(20, 3), zeros(20, 3)], 4e-6, UNPACKED
@@ -97,6 +99,25 @@ PACKED_CASES: dict[str, Case] = {
         lambda: [rand(2, 192, dtype=HALF), word(24, 16), word(3, 2), rand(3, 16, dtype=HALF) * 0.1],
         4e-3,
         UNPACKED,
+    ),
+    "packed_lanes": Case(
+        words,
+        lambda: [
+            rand(3, 512, dtype=BRAIN),
+            word(32, 64),
+            rand(32, 4, dtype=BRAIN),
+            zeros(32, 4).to(BRAIN),
+        ],
+        2e-2,
+        LANES,
+        interpreted=LANES,
+    ),
+    "packed_lanes_of_pairs": Case(
+        pairs,
+        lambda: [rand(8, 256, dtype=BRAIN), byte(16, 128), rand(16, 1, dtype=BRAIN)],
+        2e-2,
+        LANES,
+        interpreted=LANES,
     ),
     "packed_awq": Case(
         awq, lambda: [rand(1, 96), word(96, 2), word(3, 2), rand(3, 16)], 4e-6, UNPACKED

@@ -33,6 +33,8 @@ class Case:
     """Schedule kinds that must be among the options."""
     gpu: bool = True
     """Eager PyTorch computes it on a GPU, too."""
+    interpreted: frozenset[str] = frozenset()
+    """Schedule kinds that Triton's interpreter computes right; empty for all. It has no bf16 products, nor bf16 from integers."""
 
 
 def rand(*shape: int, dtype: torch.dtype = torch.float32, shift: float = 0.0) -> torch.Tensor:

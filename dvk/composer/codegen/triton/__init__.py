@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dvk.composer.codegen.analysis.centred import centred
 from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.base import launch_lines
-from dvk.composer.codegen.triton import attention, matmul, scalar, scan
+from dvk.composer.codegen.triton import attention, lanes, matmul, scalar, scan
 from dvk.composer.codegen.triton.forms import looped, persistent, pointwise, strided
 from dvk.composer.codegen.triton.pooling import window
 from dvk.composer.codegen.triton.row_sums import blocks_of_rows
@@ -29,6 +29,7 @@ from dvk.composer.ir.schedules.base import expect
 from dvk.composer.ir.schedules.triton import (
     TritonAttention,
     TritonFlat,
+    TritonLanes,
     TritonLooped,
     TritonPersistent,
     TritonRowSums,
@@ -184,6 +185,8 @@ def functions(
     if isinstance(kernel, AttentionKernel):
         return attention.functions(kernel, expect(schedule, TritonAttention))
     kernel = kernel if plain else centred(kernel)
+    if isinstance(schedule, TritonLanes):
+        return lanes.functions(kernel, schedule)
     if isinstance(schedule, matmul.MatmulSchedule):
         return matmul.functions(kernel, schedule)
     if isinstance(schedule, scan.ScanSchedule):

@@ -13,13 +13,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dvk.composer.codegen.analysis.tiles import INT32
-from dvk.composer.codegen.triton import unpacked_schedule
+from dvk.composer.codegen.triton import lanes, unpacked_schedule
 from dvk.composer.codegen.triton.matmul_tiles import SKINNY_ACROSS, SKINNY_ALONG, TALL, TILES
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.matmul_form import MatmulForm, form_of
 from dvk.composer.ir.nodes import BYTES, EIGHTHS, HALVES
 from dvk.composer.ir.schedules.base import Schedule
-from dvk.composer.ir.schedules.triton import TritonProduct, TritonSchedule, TritonSkinny
+from dvk.composer.ir.schedules.triton import (
+    TritonLanes,
+    TritonProduct,
+    TritonSchedule,
+    TritonSkinny,
+)
 from dvk.composer.ir.symint import power
 from dvk.target import DEFAULT, Gpu, Target
 
@@ -38,6 +43,9 @@ WASTE = 1.25
 MAX_TILES = 7
 """Number of different tiles among the alternatives."""
 MAX_OPTIONS = 10
+LANES = ((8, 2), (4, 2), (8, 1), (16, 1), (4, 1), (16, 2), (2, 2), (2, 1), (1, 1))
+"""Warps and steps of products on lanes."""
+MOST_LANES = 5
 BESIDE_PACKED = 3
 """Schedules that read a word for each element, beside those that read it once."""
 CODES = ("int8", *EIGHTHS)
@@ -149,8 +157,20 @@ def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     )
     if walking is not None and kind != "float64":
         kept.insert(2, _walking(walking, work))
-    packed = unpacked_schedule.options(kernel, gpu)
+    packed = [*_lanes(kernel, gpu), *unpacked_schedule.options(kernel, gpu)]
     return [*packed, *(kept[:BESIDE_PACKED] if packed else kept)]
+
+
+def _lanes(kernel: Kernel, gpu: Gpu) -> list[TritonLanes]:
+    """Matrix units on packed words, if warps share k evenly: few long turns first."""
+    if gpu.capability < (8, 0) or (form := lanes.lane_form(kernel)) is None:
+        return []
+    turns = form.k // lanes.STEP
+    return [
+        TritonLanes(warps=warps, steps=steps)
+        for warps, steps in LANES
+        if turns % (warps * steps) == 0
+    ][:MOST_LANES]
 
 
 def _walking(option: TritonProduct, work: MatmulWork) -> TritonProduct:

@@ -233,6 +233,17 @@ class TritonUnpacked(TritonSchedule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TritonLanes(TritonSchedule):
+    """A matmul of up to 8 rows in bf16 with words of four bits along k, on matrix units: 16 results a program, whose `warps` take turns
+    along k, `steps` times 128 of it at once."""
+
+    families = ("product",)
+    kind: Literal["lanes"] = "lanes"
+    warps: Power
+    steps: Power
+
+
+@dataclass(frozen=True, kw_only=True)
 class TritonAttention(TritonSchedule):
     """An attention of `rows` queries and `keys` keys at a time; `stages` and `splits` (of the keys) as in `TritonProduct`."""
 
@@ -262,6 +273,7 @@ TRITON = (
     TritonProduct,
     TritonSkinny,
     TritonUnpacked,
+    TritonLanes,
     TritonAttention,
 )
 """Every class of schedules of the back end."""
