@@ -33,12 +33,13 @@ def is_product(group: FusionGroup) -> bool:
 def may_join(first: FusionGroup, second: FusionGroup, value: IRNode) -> bool:
     """Whether a kernel with a matmul may hold both groups, the second of which reads `value` from the first."""
     members = (*first.members, *second.members)
-    if any(
-        p.kind == "scan" or (p.kind == "reduce" and not p.attrs.get("product")) for p in members
-    ):
-        return False
+    normed = any(p.attrs.get("normed") for p in members)
+    for prim in members:
+        if prim.kind == "scan" or (prim.kind == "reduce" and not prim.attrs.get("product")):
+            if not normed or prim.op != "sum":
+                return False
     readers = [p for p in second.members if p.attrs.get("product") and p.kind == "pw"]
-    if is_product(first) or not readers:
+    if is_product(first) or not readers or first.reduced:
         return True
     reads = max(math.prod(p.shape) // max(math.prod(value.shape), 1) for p in readers)
     return reads <= FEW_READS or _cost(value, first) <= CHEAP_OPS
@@ -122,7 +123,26 @@ def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
     if any(prim not in behind or not group.is_row_level(prim) for prim in (*behind, *escaping)):
         return False
     first, *others = (_sides(group, p) for p in times)
+    if not _beside(group, behind, first[0]):
+        return False
     return all(sides in (first, first[::-1]) for sides in others)
+
+
+def _beside(group: FusionGroup, behind: set[IRNode], rows: frozenset[Var]) -> bool:
+    """Sums that are no product are over values of the rows, and only what follows the product needs them."""
+    after: set[IRNode] = set()
+    for prim in group.members:
+        is_sum = prim.kind == "reduce" and not prim.attrs.get("product")
+        needs = any(isinstance(o, View) and o.base in after for o in prim.operands)
+        if needs and (prim.kind == "reduce" or prim.attrs.get("product")):
+            return False
+        if is_sum:
+            own = frozenset().union(*(part.vars for part in group.inner[prim]))
+            if prim in behind or prim.op != "sum" or not own - group.reduced <= rows:
+                return False
+        if is_sum or needs:
+            after.add(prim)
+    return True
 
 
 def _dtype(times: IRNode) -> str:

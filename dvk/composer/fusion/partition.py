@@ -271,6 +271,9 @@ def _unify(
     # Variables of the producer beyond its value (its reduction) meet those of the consumer beyond the value it reads.
     spare_left = [v for v in first.order if v not in have]
     spare_right = [v for v in second.order if v not in want]
+    if spare_left and any(p.attrs.get("normed") for p in second.members):
+        # The sum of a row beside its product: every column shares it.
+        spare_right = [v for v in spare_right if v in second.reduced]
     if spare_left and spare_right:
         beyond = refine(spare_left, spare_right)
         if beyond is None:

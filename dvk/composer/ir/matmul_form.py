@@ -37,6 +37,8 @@ class MatmulForm:
     rows: tuple[Var, ...]
     columns: tuple[Var, ...]
     terms: tuple[MatmulTerm, ...]
+    beside: tuple[Instr, ...] = ()
+    """Sums over k of values of the rows, such as their squares."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -68,13 +70,12 @@ class MatmulForm:
 
 def form_of(kernel: Kernel) -> MatmulForm | None:
     """The form; None for a kernel without a matmul, or with neither rows nor columns."""
-    reduces = [i for i in kernel.instrs if i.op.startswith("reduce_")]
-    times = [
-        made
-        for i in reduces
-        if (made := _summed(kernel, i)) is not None and made.attrs.get("product")
-    ]
-    if not reduces or len(times) < len(reduces):
+    sums = [i for i in kernel.instrs if i.op.startswith("reduce_")]
+    made_of = {i.id: made for i in sums if (made := _summed(kernel, i)) is not None}
+    reduces = [i for i in sums if i.id in made_of and made_of[i.id].attrs.get("product")]
+    times = [made_of[i.id] for i in reduces]
+    beside = tuple(i for i in sums if i not in reduces)
+    if not reduces or (beside and not all(t.attrs.get("normed") for t in times)):
         return None
     pairs = [_factors(kernel, i) for i in reduces]
     own = frozenset(kernel.rows)
@@ -103,7 +104,7 @@ def form_of(kernel: Kernel) -> MatmulForm | None:
         MatmulTerm(i, a, b, (_dtype(a, i, made), _dtype(b, i, made)), made)
         for i, (a, b), made in zip(reduces, turned, times, strict=True)
     )
-    return MatmulForm(batch, rows, columns, terms)
+    return MatmulForm(batch, rows, columns, terms, beside)
 
 
 def _of(live: Sequence[Var], wanted: frozenset[Var]) -> tuple[Var, ...]:

@@ -40,14 +40,14 @@ def dequantised(view: View, summed: int) -> Dequantised | None:
             inner = base.operands[0]
             if not isinstance(inner, View):
                 return None
-            view = _through(inner, view)
+            view = through(inner, view)
             if view.dtype in CODES:
                 return Dequantised(view, tuple(factors))
             continue
         if base.op != "mul":
             return None
-        parts = [_through(o, view) if isinstance(o, View) else o for o in base.operands]
-        kept = [_without(part, summed) if isinstance(part, View) else part for part in parts]
+        parts = [through(o, view) if isinstance(o, View) else o for o in base.operands]
+        kept = [without(part, summed) if isinstance(part, View) else part for part in parts]
         number = next((n for n, part in enumerate(kept) if part is not None), None)
         other = None if number is None else parts[1 - number]
         if number is None or not isinstance(other, View):
@@ -57,7 +57,7 @@ def dequantised(view: View, summed: int) -> Dequantised | None:
     return None
 
 
-def _through(operand: View, view: View) -> View:
+def through(operand: View, view: View) -> View:
     """An operand of a view's base, read through the view."""
     made = operand.then("expand", view.base.shape, view.base.shape)
     for step in view.steps:
@@ -65,7 +65,7 @@ def _through(operand: View, view: View) -> View:
     return made
 
 
-def _without(view: View, summed: int) -> View | None:
+def without(view: View, summed: int) -> View | None:
     """A factor without its last `summed` dimensions; None if it varies along them, or has no index."""
     index = tuple(Affine.of(Var(size)) if size > 1 else ZERO for size in view.shape)
     where = view.base_index(index)

@@ -24,6 +24,7 @@ from dvk.composer.lowering.dispatch import (
     is_number,
     padded,
 )
+from dvk.composer.lowering.normed import normed_product
 from dvk.composer.lowering.pointwise import finish
 from dvk.records import Node
 
@@ -46,6 +47,10 @@ def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
             return made
     if low.codes_only:
         raise NotLowered("operands that are not quantised")
+    if summed == 1 and summing:
+        made = normed_product(low, left, right, marks)
+        if made is not None:
+            return made
     times = low.pointwise(
         "mul", _readable(low, left), _readable(low, right), dtype=kind, compute=kind, **marks
     )

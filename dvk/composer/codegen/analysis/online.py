@@ -164,6 +164,15 @@ def nan_shows_anyway(kernel: Kernel, top: Instr) -> bool:
     return not any(s.value in exposed for s in kernel.stores)
 
 
+def of_magnitudes(kernel: Kernel, top: Instr) -> bool:
+    """The maximum of absolute values in float32, whose bits, NaN's included, are ordered as integers."""
+    source = top.args[0]
+    while isinstance(source, Ref) and kernel.instrs[source.id].op == "as":
+        source = kernel.instrs[source.id].args[0]
+    is_float = top.op == "reduce_max" and top.type == "float32"
+    return is_float and isinstance(source, Ref) and kernel.instrs[source.id].op == "abs"
+
+
 class DependentPair(Protocol):
     """Two reductions that one pass accumulates, the second of which needs the first."""
 

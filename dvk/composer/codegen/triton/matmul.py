@@ -22,7 +22,7 @@ from dvk.composer.codegen.triton.scalar import FLOAT, TYPES, cast
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Var
 from dvk.composer.ir.errors import CannotCompose
-from dvk.composer.ir.loops import READS, Instr, Kernel
+from dvk.composer.ir.loops import READS, Instr, Kernel, Ref
 from dvk.composer.ir.matmul_form import MatmulForm, MatmulTerm, form_of
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSkinny, TritonUnpacked
 from dvk.composer.ir.symint import leaves_rest, power
@@ -65,7 +65,8 @@ def functions(
     partials = None
     if schedule.splits > 1:
         slots = {t.reduce.id: n for n, t in enumerate(form.terms)}
-        partials = MatmulPartials(kernel, schedule.splits, slots, form.terms[0].reduce.type)
+        kind = form.terms[0].reduce.type
+        partials = MatmulPartials(kernel, schedule.splits, slots, kind, form.beside)
         if max(partials.buffers.values()) >= INT32:
             raise CannotCompose("the slices of a matrix product have too many elements")
     if isinstance(schedule, TritonProduct):
@@ -113,9 +114,11 @@ def _tiled(
     if partials is not None:
         for term in form.terms:
             partials.store(writer, term.reduce.id, piece, f"acc{term.reduce.id}")
+        for own in form.beside:
+            partials.store(writer, own.id, piece, f"acc{own.id}", f"[{y.block}, 1]")
     else:
-        for term in form.terms:
-            tile.put(f"v{term.reduce.id} = acc{term.reduce.id}")
+        for reduce in (*(t.reduce for t in form.terms), *form.beside):
+            tile.put(f"v{reduce.id} = acc{reduce.id}")
         behind(writer, sums.given)
     if programs < total:
         tile.leave()
@@ -205,6 +208,8 @@ class _Sums:
         shape = f"[{self.y.block}, {self.x.block}]"
         for term in self.form.terms:
             tile.put(f"acc{term.reduce.id} = tl.zeros({shape}, {TYPES[term.reduce.type]})")
+        for own in self.form.beside:
+            tile.put(f"acc{own.id} = tl.zeros([{self.y.block}, 1], {TYPES[own.type]})")
         for ids, up in self._operands():
             self._before(ids, up)
         base = open_loop(tile, length, self.depth, piece, splits, stages)
@@ -247,16 +252,22 @@ class _Sums:
             base = "channel"
         for operands, up in self._operands():
             axes = self._axes(up)
-            defined = False
+            defined, done = False, set[int]()
             for instr, dtype in {
                 i.id: (i, t.dtypes[0 if up else 1])
                 for i, t in zip(operands, self.form.terms, strict=True)
             }.values():
-                side = OperandTile(self.writer, axes, raw=instr.id if instr.op in READS else -1)
+                converted = up and bool(self.form.beside)  # the sums beside read it, too
+                raw = instr.id if instr.op in READS and not converted else -1
+                side = OperandTile(self.writer, axes, raw)
                 if not defined:
                     side.tile.define(next(a for a in axes if a.name in ("ra", "rb")), base)
                     defined = True
                 names[instr.id, up] = self._operand(side, instr, dtype, up)
+                if converted:
+                    done = {i.id for i in side.closure([instr.id], row_level=False)} | done
+            if up:
+                self._add_beside(axes, done)
         for term in self.form.terms:
             self._add(term, names[term.left.id, True], names[term.right.id, False])
 
@@ -278,6 +289,18 @@ class _Sums:
             value = f"{value} + tl.zeros({tile.shape(tile.vectors)}, {TYPES[dtype]})"
         tile.put(f"{name} = {value}")
         return name
+
+    def _add_beside(self, axes: list[TileAxis], done: set[int]) -> None:
+        """Add to the sums of the rows; `done` are declared already."""
+        side = OperandTile(self.writer, axes)
+        read = [a.id for i in self.form.beside for a in i.args if isinstance(a, Ref)]
+        for needed in side.closure(read, row_level=False):
+            if needed.id not in done:
+                side.emit(needed)
+        mask = "ramask" if axes[-1].masked else ""
+        for own in self.form.beside:
+            value = side.masked_operand(own, mask)
+            side.tile.put(f"acc{own.id} += tl.sum({value}, 1, keep_dims=True)")
 
     def _add(self, term: MatmulTerm, left: str, right: str) -> None:
         acc = f"acc{term.reduce.id}"
@@ -324,6 +347,10 @@ def _skinny(
             tile.put(
                 f"acc{reduce}_n{place} = tl.zeros({tile.shape([long, k])}, {TYPES[kernel.instrs[reduce].type]})"
             )
+    for own in form.beside:
+        along = tile.shape([k] if wide else [long, k])
+        for place in range(short.size if wide else 1):
+            tile.put(f"acc{own.id}_n{place} = tl.zeros({along}, {TYPES[own.type]})")
     given = [i.id for i in writer.closure([one.id for _, one, _ in sides], row_level=True)]
     for id_ in given:
         writer.emit(kernel.instrs[id_])
@@ -331,11 +358,17 @@ def _skinny(
         tile, kernel.row_length, depth, digits["piece"], schedule.splits, schedule.stages
     )
     tile.define(k, base)
-    _add_lines(writer, sides, short, k)
+    _add_lines(writer, sides, short, k, form.beside, wide)
     if base != "0":
         tile.leave()
     for place in range(short.size):
         tile.again(short, str(place))
+        for own in form.beside:
+            total = f"tl.sum(acc{own.id}_n{place if wide else 0}, 1, keep_dims=True)"
+            if partials is not None:
+                partials.store(writer, own.id, digits["piece"], total, "[1, 1]")
+            else:
+                tile.put(f"v{own.id} = {total}")
         for reduce, _, _ in sides:
             total = f"tl.sum(acc{reduce}_n{place}, 1, keep_dims=True)"
             if partials is not None:
@@ -354,20 +387,33 @@ def _skinny(
 
 
 def _add_lines(
-    writer: TritonWriter, sides: list[tuple[int, Instr, Instr]], short: TileAxis, k: TileAxis
+    writer: TritonWriter,
+    sides: list[tuple[int, Instr, Instr]],
+    short: TileAxis,
+    k: TileAxis,
+    beside: tuple[Instr, ...],
+    wide: bool,
 ) -> None:
     """Add a block of k to the sums of each line of the short side.
 
     Args:
         sides: of each sum its reduction, its factor on the long side, and its factor on the short side.
+        beside: sums of the rows alone.
+        wide: the rows are the short side.
     """
-    for instr in writer.closure([one.id for _, one, _ in sides], row_level=False):
+    own = [a.id for i in beside for a in i.args if isinstance(a, Ref)]
+    first, each = ([], own) if wide else (own, [])
+    for instr in writer.closure([*(one.id for _, one, _ in sides), *first], row_level=False):
         writer.emit(instr)
     for place in range(short.size):
         writer.tile.again(short, str(place))
+        others = [*(other.id for _, _, other in sides), *each]
         for level in (True, False):
-            for instr in writer.closure([other.id for _, _, other in sides], row_level=level):
+            for instr in writer.closure(others, row_level=level):
                 writer.emit(instr)
+        for added in beside if wide or place == 0 else ():
+            value = writer.masked_operand(added, "rmask" if k.masked else "")
+            writer.tile.put(f"acc{added.id}_n{place} += {value}")
         for reduce, one, other in sides:
             kind = writer.k.instrs[reduce].type
             acc = f"acc{reduce}_n{place}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dvk.composer.codegen.analysis.tiles import Tile, TileAxis
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Affine, Var
-from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.loops import Instr, Kernel
 from dvk.composer.ir.symint import leaves_rest, power
 
 FINISH_BLOCK = 512
@@ -24,6 +25,8 @@ class MatmulPartials:
     slots: Mapping[int, int]
     """Reduction → index of its term."""
     type: str
+    beside: tuple[Instr, ...] = ()
+    """Sums of the rows alone, behind those of the terms: [sum][slice][row]."""
 
     @property
     def name(self) -> str:
@@ -31,22 +34,43 @@ class MatmulPartials:
 
     @property
     def buffers(self) -> dict[str, int]:
-        return {self.type: len(self.slots) * self.splits * self.kernel.num_rows}
+        apart = sum(self.step(i.id) for i in self.beside)
+        return {self.type: self.splits * (len(self.slots) * self.kernel.num_rows + apart)}
+
+    def _along(self, reduce: int) -> tuple[Var, ...]:
+        """Loop variables of a sum."""
+        own = next((i.vars for i in self.beside if i.id == reduce), None)
+        return tuple(v for v in self.kernel.rows if own is None or v in own)
+
+    def step(self, reduce: int) -> int:
+        """Elements of a slice."""
+        return math.prod(v.size for v in self._along(reduce))
 
     def offset(self, reduce: int) -> Affine:
-        """Offset of slice 0 of a term's element."""
+        """Offset of slice 0 of a sum's element."""
         coefs: dict[Var, int] = {}
         step = 1
-        for var in reversed(self.kernel.rows):
+        for var in reversed(self._along(reduce)):
             coefs[var] = step
             step *= var.size
-        return Affine.build(coefs, self.slots[reduce] * self.splits * self.kernel.num_rows)
+        terms = len(self.slots) * self.kernel.num_rows
+        before = self.slots[reduce] * self.kernel.num_rows if reduce in self.slots else terms
+        for other in self.beside if reduce not in self.slots else ():
+            if other.id == reduce:
+                break
+            before += self.step(other.id)
+        return Affine.build(coefs, before * self.splits)
 
-    def store(self, writer: TritonWriter, reduce: int, piece: str, value: str) -> None:
-        """Write one slice's sum."""
+    def store(
+        self, writer: TritonWriter, reduce: int, piece: str, value: str, shape: str = ""
+    ) -> None:
+        """Write one slice's sum; `shape` is that of a sum beside the product. All columns write the same."""
         offset = self.offset(reduce)
-        mask = writer.tile.mask(writer.tile.reaching(offset.vars))
-        at = f"{self.name} + {piece} * {self.kernel.num_rows} + {writer.tile.offset(offset)}"
+        along = writer.tile.reaching(offset.vars)
+        mask = writer.tile.mask(along)
+        at = f"{self.name} + {piece} * {self.step(reduce)} + {writer.tile.offset(offset)}"
+        if shape and not any(a.block > 1 for a in along):
+            at += f" + tl.zeros({shape}, tl.int32)"
         writer.tile.put(f"tl.store({at}, {value}{', ' + mask if mask else ''})")
 
 
@@ -84,13 +108,13 @@ def finish(kernel: Kernel, partials: MatmulPartials) -> TritonFunction:
     writer = TritonWriter(kernel, [axis])
     tile = writer.tile
     tile.place(axis, tile.programs([(axis.program, axis.blocks)])[axis.program])
-    for reduce in partials.slots:
-        offset = partials.offset(reduce)
-        mask = ", xmask" if axis.masked else ""
+    for reduce in (*partials.slots, *(i.id for i in partials.beside)):
+        offset, step = partials.offset(reduce), partials.step(reduce)
+        mask = ", xmask" if axis.masked and offset.vars else ""
         tile.put(f"v{reduce} = tl.load({partials.name} + {tile.offset(offset)}{mask})")
         tile.enter(f"for piece in range(1, {partials.splits}):")
         tile.put(
-            f"v{reduce} += tl.load({partials.name} + piece * {total} + {tile.offset(offset)}{mask})"
+            f"v{reduce} += tl.load({partials.name} + piece * {step} + {tile.offset(offset)}{mask})"
         )
         tile.leave()
     behind(writer, set())

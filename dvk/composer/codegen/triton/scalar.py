@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from dvk.composer.codegen.analysis.online import nan_shows_anyway
+from dvk.composer.codegen.analysis.online import nan_shows_anyway, of_magnitudes
 from dvk.composer.codegen.triton.device_functions import FUNCTION_NEEDS, FUNCTIONS
 from dvk.composer.codegen.triton.narrow_functions import NARROW_FUNCTIONS, NARROW_NEEDS
 from dvk.composer.ir.loops import Instr, Kernel
@@ -240,6 +240,7 @@ def helpers_of(kernel: Kernel) -> set[str]:
             instr.op in ("reduce_max", "reduce_min")
             and instr.type in FLOAT
             and not nan_shows_anyway(kernel, instr)
+            and not of_magnitudes(kernel, instr)
         ):
             result.add(helper("dvk_max", instr.type))
         elif instr.op in ("reduce_prod", "scan_prod"):

@@ -15,6 +15,7 @@ from dvk.composer.codegen.analysis.online import (
     Pair,
     VariancePair,
     nan_shows_anyway,
+    of_magnitudes,
     online_pair,
     pass_operands,
     pass_reduces,
@@ -36,6 +37,7 @@ from dvk.composer.codegen.triton.scalar import (
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref, Store, nowhere
+from dvk.composer.ir.nodes import EIGHTHS
 from dvk.composer.ir.primitives import reduction
 
 RUNTIME_CDIV = re.compile(r"\bcdiv\(")
@@ -261,6 +263,12 @@ class TritonWriter:
         where, mask = self.access(f"o{store.buffer}", store.offset)
         have, want = self.k.instrs[store.value].type, self.k.outputs[store.buffer].dtype
         value = cast(f"v{store.value}", have, want)
+        source = self.k.instrs[store.value]
+        if want in EIGHTHS and source.op == f"cast_{want}" and isinstance(source.args[0], Ref):
+            # The codes themselves, not the codes of what they stand for.
+            rounded = source.args[0]
+            if self.k.instrs[rounded.id].type == "float32":
+                value = cast(self.arg(rounded, "float32"), "float32", want)
         condition = " & ".join(c for c in (mask, only) if c)
         self.tile.put(f"tl.store({where}, {value}" + (f", {condition})" if condition else ")"))
 
@@ -320,6 +328,9 @@ class TritonWriter:
             reduce.op == "reduce_max" and nan_shows_anyway(self.k, reduce)
         ):
             return f"tl.{reduce.op.removeprefix('reduce_')}({value}, {axis}{keep})"
+        if of_magnitudes(self.k, reduce):
+            bits = f"({value}).to(tl.int32, bitcast=True)"
+            return f"tl.max({bits}, {axis}{keep}).to(tl.float32, bitcast=True)"
         name = helper("dvk_max", reduce.type)
         sign = "-" if reduce.op == "reduce_min" else ""
         return f"{sign}{name}({sign}{value}, {axis}, {rank2})"
