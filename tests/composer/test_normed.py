@@ -1,4 +1,4 @@
-"""Matmuls of a few rows behind a norm: one kernel, right under every schedule, and only where it is exact."""
+"""Matmuls of few rows behind a norm: one kernel, right under every schedule, and only where it is exact."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ def test_every_schedule_agrees_with_torch() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_few_rows_are_normed_in_the_kernel_of_their_product(name: str) -> None:
+def test_few_rows_are_normed_in_the_kernel_of_their_product(name: str) -> None:
     (kernel,) = program(name)[0].kernels.values()
     assert kernel.family == "product" and "rsqrt" in kernel.summary
 
 
-def families(function: Callable[..., object], *args: torch.Tensor, device: str = "cuda") -> list[str]:
+def families(
+    function: Callable[..., object], *args: torch.Tensor, device: str = "cuda"
+) -> list[str]:
     return [k.family for k in Program(Function(function), list(args), device).kernels.values()]
 
 
-def test_many_rows_are_normed_before_their_product() -> None:
-    assert families(one, brain(65, 64), brain(64), brain(32, 64)) == ["row", "product"]
+def test_more_rows_are_normed_before_their_product() -> None:
+    assert families(one, brain(2, 64), brain(64), brain(32, 64)) == ["row", "product"]
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.float32])
 def test_other_types_are_normed_first(kind: torch.dtype) -> None:
     """In float16 the row without its scale may overflow."""
-    args = [a.to(kind) for a in (brain(4, 64), brain(64), brain(32, 64))]
+    args = [a.to(kind) for a in (brain(1, 64), brain(64), brain(32, 64))]
     assert families(one, *args) == ["row", "product"]
 
 
@@ -47,7 +49,7 @@ def test_a_layer_norm_is_no_scale() -> None:
     def centred(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return F.linear(F.layer_norm(x, (64,)), w)
 
-    assert families(centred, brain(4, 64), brain(32, 64)) == ["row", "product"]
+    assert families(centred, brain(1, 64), brain(32, 64)) == ["row", "product"]
 
 
 def test_a_row_that_is_kept_is_written_once() -> None:
@@ -59,10 +61,10 @@ def test_a_row_that_is_kept_is_written_once() -> None:
         total = x + r
         return total, F.linear(scaled(total, gain), w)
 
-    args = [brain(4, 64), brain(4, 64), brain(64), brain(32, 64)]
+    args = [brain(1, 64), brain(1, 64), brain(64), brain(32, 64)]
     assert families(behind, *args) == ["row", "product"]
 
 
 def test_a_cpu_norms_first() -> None:
-    args = [brain(4, 64), brain(64), brain(32, 64), brain(32, 64)]
+    args = [brain(1, 64), brain(64), brain(32, 64), brain(32, 64)]
     assert families(gated, *args, device="cpu") == ["row", "product"]

@@ -285,6 +285,19 @@ def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_k
     ]
 
 
+def test_quantised_rows_are_converted_once_and_their_maximum_needs_no_care_for_nan() -> None:
+    def quantised(x: torch.Tensor) -> Any:
+        scale = x.abs().amax(-1, keepdim=True) / 448.0
+        return (x / scale).to(torch.float8_e4m3fn), scale
+
+    kernel = kernel_of(quantised, rand(8, 64))
+    text = renderer.render(kernel, renderer.default_schedule(kernel))
+    stored = next(line for line in text.splitlines() if "tl.store(o1" in line)
+    assert stored.count("dvk_float8_e4m3fn(v") == 1 and "dvk_wide" not in stored
+    value = stored.split("dvk_float8_e4m3fn(")[1].split(")")[0]
+    assert f"{value} = dvk_wide" not in text and "dvk_max" not in renderer.prelude([kernel])
+
+
 def test_helpers_appear_only_when_used() -> None:
     plain, tanh = kernel_of(lambda x: x + 1, rand(8, 8)), kernel_of(torch.tanh, rand(8, 8))
     assert "dvk_tanh" not in renderer.prelude([plain])

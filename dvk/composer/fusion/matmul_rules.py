@@ -20,7 +20,7 @@ from dvk.composer.lowering.whole_graph import PrimGraph
 CHEAP_OPS = 3
 """Operations that may be recomputed for every tile of the other operand: a scale, an activation of one or two steps, a mask."""
 MOST = 16
-"""Maximum matmuls per kernel: each has separate sums in registers."""
+"""Maximum matmuls per kernel, or rows of matmuls beside sums of the rows: each has separate sums in registers."""
 FEW_READS = 16
 """Elements of the result per element of an operand, up to which any operation may be recomputed."""
 
@@ -123,13 +123,15 @@ def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
     if any(prim not in behind or not group.is_row_level(prim) for prim in (*behind, *escaping)):
         return False
     first, *others = (_sides(group, p) for p in times)
-    if not _beside(group, behind, first[0]):
+    if not _beside(group, behind, first[0], len(products)):
         return False
     return all(sides in (first, first[::-1]) for sides in others)
 
 
-def _beside(group: FusionGroup, behind: set[IRNode], rows: frozenset[Var]) -> bool:
-    """Sums that are no product are over values of the rows, and only what follows the product needs them."""
+def _beside(
+    group: FusionGroup, behind: set[IRNode], rows: frozenset[Var], num_products: int
+) -> bool:
+    """Sums that are no product are over values of the few rows, and only what follows the product needs them."""
     after: set[IRNode] = set()
     for prim in group.members:
         is_sum = prim.kind == "reduce" and not prim.attrs.get("product")
@@ -139,6 +141,8 @@ def _beside(group: FusionGroup, behind: set[IRNode], rows: frozenset[Var]) -> bo
         if is_sum:
             own = frozenset().union(*(part.vars for part in group.inner[prim]))
             if prim in behind or prim.op != "sum" or not own - group.reduced <= rows:
+                return False
+            if math.prod(v.size for v in rows) * num_products > MOST:
                 return False
         if is_sum or needs:
             after.add(prim)

@@ -14,7 +14,7 @@ SUMMED = {"product", "contracted"}
 """Attributes of a matmul's sum that stays in its kernel."""
 MAX_AGAIN = 64
 """Maximum operations recomputed for a slice: nested concatenations would double the slices at each level."""
-MARKS = {"own", "tf32", "narrow", "window", "phased", "implicit", *SUMMED}
+MARKS = {"own", "tf32", "narrow", "window", "phased", "implicit", "normed", *SUMMED}
 """Attributes that a slice of such a sum shares with the whole."""
 
 

@@ -69,6 +69,8 @@ def functions(
         partials = MatmulPartials(kernel, schedule.splits, slots, kind, form.beside)
         if max(partials.buffers.values()) >= INT32:
             raise CannotCompose("the slices of a matrix product have too many elements")
+    if form.beside and not isinstance(schedule, TritonSkinny):
+        raise CannotCompose("sums of rows beside a matrix product need the form for few rows")
     if isinstance(schedule, TritonProduct):
         first = _tiled(kernel, form, schedule, partials)
     elif isinstance(schedule, TritonUnpacked):
@@ -114,11 +116,9 @@ def _tiled(
     if partials is not None:
         for term in form.terms:
             partials.store(writer, term.reduce.id, piece, f"acc{term.reduce.id}")
-        for own in form.beside:
-            partials.store(writer, own.id, piece, f"acc{own.id}", f"[{y.block}, 1]")
     else:
-        for reduce in (*(t.reduce for t in form.terms), *form.beside):
-            tile.put(f"v{reduce.id} = acc{reduce.id}")
+        for term in form.terms:
+            tile.put(f"v{term.reduce.id} = acc{term.reduce.id}")
         behind(writer, sums.given)
     if programs < total:
         tile.leave()
@@ -208,8 +208,6 @@ class _Sums:
         shape = f"[{self.y.block}, {self.x.block}]"
         for term in self.form.terms:
             tile.put(f"acc{term.reduce.id} = tl.zeros({shape}, {TYPES[term.reduce.type]})")
-        for own in self.form.beside:
-            tile.put(f"acc{own.id} = tl.zeros([{self.y.block}, 1], {TYPES[own.type]})")
         for ids, up in self._operands():
             self._before(ids, up)
         base = open_loop(tile, length, self.depth, piece, splits, stages)
@@ -252,22 +250,16 @@ class _Sums:
             base = "channel"
         for operands, up in self._operands():
             axes = self._axes(up)
-            defined, done = False, set[int]()
+            defined = False
             for instr, dtype in {
                 i.id: (i, t.dtypes[0 if up else 1])
                 for i, t in zip(operands, self.form.terms, strict=True)
             }.values():
-                converted = up and bool(self.form.beside)  # the sums beside read it, too
-                raw = instr.id if instr.op in READS and not converted else -1
-                side = OperandTile(self.writer, axes, raw)
+                side = OperandTile(self.writer, axes, raw=instr.id if instr.op in READS else -1)
                 if not defined:
                     side.tile.define(next(a for a in axes if a.name in ("ra", "rb")), base)
                     defined = True
                 names[instr.id, up] = self._operand(side, instr, dtype, up)
-                if converted:
-                    done = {i.id for i in side.closure([instr.id], row_level=False)} | done
-            if up:
-                self._add_beside(axes, done)
         for term in self.form.terms:
             self._add(term, names[term.left.id, True], names[term.right.id, False])
 
@@ -289,18 +281,6 @@ class _Sums:
             value = f"{value} + tl.zeros({tile.shape(tile.vectors)}, {TYPES[dtype]})"
         tile.put(f"{name} = {value}")
         return name
-
-    def _add_beside(self, axes: list[TileAxis], done: set[int]) -> None:
-        """Add to the sums of the rows; `done` are declared already."""
-        side = OperandTile(self.writer, axes)
-        read = [a.id for i in self.form.beside for a in i.args if isinstance(a, Ref)]
-        for needed in side.closure(read, row_level=False):
-            if needed.id not in done:
-                side.emit(needed)
-        mask = "ramask" if axes[-1].masked else ""
-        for own in self.form.beside:
-            value = side.masked_operand(own, mask)
-            side.tile.put(f"acc{own.id} += tl.sum({value}, 1, keep_dims=True)")
 
     def _add(self, term: MatmulTerm, left: str, right: str) -> None:
         acc = f"acc{term.reduce.id}"
@@ -366,7 +346,7 @@ def _skinny(
         for own in form.beside:
             total = f"tl.sum(acc{own.id}_n{place if wide else 0}, 1, keep_dims=True)"
             if partials is not None:
-                partials.store(writer, own.id, digits["piece"], total, "[1, 1]")
+                partials.store(writer, own.id, digits["piece"], total)
             else:
                 tile.put(f"v{own.id} = {total}")
         for reduce, _, _ in sides:

@@ -128,6 +128,8 @@ class MatmulWork:
     """Elements of k for each place of a convolution's windows; 0 if k is flat."""
     along: bool = False
     """The longer operand lies along k in memory."""
+    beside: bool = False
+    """The rows have sums of their own, which tiles of matrix units have no room for."""
 
 
 def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
@@ -246,6 +248,7 @@ def _work(kernel: Kernel, gpu: Gpu) -> MatmulWork:
         gpu,
         int(channels_of(kernel, form)),
         _along(kernel, form),
+        bool(form.beside),
     )
 
 
@@ -277,7 +280,7 @@ def _shape(option: MatmulSchedule) -> MatmulSchedule:
 
 def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
     _, ups, sides = work.sizes
-    if min(ups, sides) == 1 and work.sums <= MAX_SHORT:
+    if work.beside or (min(ups, sides) == 1 and work.sums <= MAX_SHORT):
         return  # a matrix times a vector: matrix units would multiply copies
     classes = ("tf32x3", "float32") if work.kind == "float32" else (work.kind,)
     tiles = [(kind, *tile) for kind in classes for tile in _shapes(work, kind)]

