@@ -322,15 +322,7 @@ def _skinny(
     sides = [
         (t.reduce.id, t.right if wide else t.left, t.left if wide else t.right) for t in form.terms
     ]
-    for reduce, _, _ in sides:
-        for place in range(short.size):
-            tile.put(
-                f"acc{reduce}_n{place} = tl.zeros({tile.shape([long, k])}, {TYPES[kernel.instrs[reduce].type]})"
-            )
-    for own in form.beside:
-        along = tile.shape([k] if wide else [long, k])
-        for place in range(short.size if wide else 1):
-            tile.put(f"acc{own.id}_n{place} = tl.zeros({along}, {TYPES[own.type]})")
+    _begin_lines(writer, form, long, short, k)
     given = [i.id for i in writer.closure([one.id for _, one, _ in sides], row_level=True)]
     for id_ in given:
         writer.emit(kernel.instrs[id_])
@@ -364,6 +356,18 @@ def _skinny(
         schedule.splits * form.sizes[0] * long.blocks,
         schedule.warps,
     )
+
+
+def _begin_lines(
+    writer: TritonWriter, form: MatmulForm, long: TileAxis, short: TileAxis, k: TileAxis
+) -> None:
+    """Declare the sums of each line of the short side."""
+    tile, wide = writer.tile, short.name == "y"
+    for reduce in (*(t.reduce for t in form.terms), *form.beside):
+        apart = reduce in form.beside
+        along = tile.shape([k] if apart and wide else [long, k])
+        for place in range(1 if apart and not wide else short.size):
+            tile.put(f"acc{reduce.id}_n{place} = tl.zeros({along}, {TYPES[reduce.type]})")
 
 
 def _add_lines(
