@@ -314,8 +314,11 @@ def join(
         raise CannotCompose(f"the {backend} backend has no kernels for recurrent layers")
     applied = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
     layers = {name: layer for layer, name in recurrences.items()}
+    losses = any("dvk_chunked_loss(" in line for f in programs.fused for line in f.program.lines)
     module = writer.module(
-        KernelSet(tuple(kernels.values()), chosen, programs.inplace, layers, frozenset(applied))
+        KernelSet(
+            tuple(kernels.values()), chosen, programs.inplace, layers, frozenset(applied), losses
+        )
     )
     title = title or f"{len(kernels) + len(layers)} fused kernels" + facts.whom(parts)
     source = source_file.write(

@@ -30,6 +30,7 @@ class KernelSet:
         inplace: by kernel name; missing ones overwrite no input.
         recurrences: function name → recurrent layer, for back ends with `has_recurrences`.
         recipes: names of the recipes of the plans.
+        losses: the programs call `runtime.chunked_loss`.
     """
 
     kernels: Sequence[Kernel]
@@ -37,6 +38,7 @@ class KernelSet:
     inplace: Mapping[str, Inplace] = field(default_factory=dict)
     recurrences: Mapping[str, Recurrence] = field(default_factory=dict)
     recipes: frozenset[str] = frozenset()
+    losses: bool = False
 
 
 @dataclass(frozen=True)
