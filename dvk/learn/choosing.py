@@ -111,9 +111,12 @@ def reinforced(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Minus the expected log-speedup plus `kl` times the distance from an earlier policy; and the expected log-speedup.
 
+    The distance is KL(before ‖ π), whose gradient is π - before: an answer that became improbable by one large step comes back. That of
+    KL(π ‖ before) vanishes with the answer's probability, as that of the expected speed does.
+
     Args:
-        before: `likelihoods` of the earlier policy; the best policy is proportional to exp(before + gain / kl).
-        kl: log-speed that is worth one nat of KL(π ‖ before).
+        before: `likelihoods` of the earlier policy b; the best policy has π = b · kl / (kl - (gain - expected gain)).
+        kl: log-speed that is worth one nat.
         samples: answers drawn a question, with leave-one-out advantages (REINFORCE, arXiv 2402.14740); None sums over all,
             the same gradient without the noise of drawing.
     """
@@ -121,7 +124,7 @@ def reinforced(
     value = _expected(logs, batch.gains)
     shares = logs.exp()
     real = batch.gains > -math.inf
-    distance = (shares * (logs - before).masked_fill(~real, 0.0)).sum(-1).mean()
+    distance = (before.exp() * (before - logs).masked_fill(~real, 0.0)).sum(-1).mean()
     if samples is None:
         return kl * distance - value, value.detach()
     drawn = torch.multinomial(shares.detach(), samples, replacement=True)

@@ -39,16 +39,15 @@ from dvk.pipelines.train import table_tasks
 from dvk.records.measured import MeasuredPlan, MeasuredTask, read_table, write_table
 from dvk.runs import RunFolder
 
-ARMS: Mapping[str, tuple[str, float, Mapping[str, Any]]] = {
-    "fit+exact": ("fit", 1, {}),
-    "fit+exact, own questions": ("fit", 1, {"choose.exchanged": 0.0}),
-    "fit+exact, far": ("fit", 1, {"choose.kl": 0.002, "choose.exchanged": 0.25}),
-    "fit+drawn": ("fit", 1, {"choose.samples": 16}),
-    "start+exact": ("start", 2, {"choose.kl": 0.03}),
-    "start+drawn": ("start", 2, {"choose.kl": 0.03, "choose.samples": 16}),
+ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "fit+exact": ("fit", {}),
+    "fit+exact, own questions": ("fit", {"choose.exchanged": 0.0}),
+    "fit+exact, near": ("fit", {"choose.kl": 0.1, "choose.exchanged": 0.25}),
+    "fit+drawn": ("fit", {"choose.samples": 16}),
+    "start+exact": ("start", {"choose.kl": 0.01}),
+    "start+drawn": ("start", {"choose.kl": 0.01, "choose.samples": 16}),
 }
-"""By name: the stage that it begins with, its rate over that of the others, and settings of the last stage of `dvk sft choose`. An arm that
-begins with `start` stays nearer to it: most plans lose, so that the composer's own would soon be the only one that is drawn."""
+"""By name: the stage that it begins with, and settings of the last stage of `dvk sft choose`."""
 PARTS = ("validation", "test", "heldout")
 LINES = "rows.jsonl"
 ERRORS = 1.0
@@ -173,12 +172,8 @@ def fitted(given: argparse.Namespace, tables: Tables, seed: int) -> None:
 
 def play(given: argparse.Namespace, tables: Tables, seed: int) -> None:
     """One arm of one seed: a line for what it begins with, and one after each pass."""
-    stage, factor, more = ARMS[given.arm]
-    config = settings(given, seed)
-    rate = factor * config.choose.reward_rate
-    config = changed(
-        config, {"choose.reward_epochs": given.epochs, "choose.reward_rate": rate, **more}
-    )
+    stage, more = ARMS[given.arm]
+    config = changed(settings(given, seed), {"choose.reward_epochs": given.epochs, **more})
     folder = given.out / f"arm-{seed}-{list(ARMS).index(given.arm)}"
     start = f"nano:{given.out}/choose-{seed}/checkpoints/{stage}"
     with RunFolder.open(

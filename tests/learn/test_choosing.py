@@ -141,17 +141,19 @@ def test_drawn_answers_give_the_gradient_of_all_answers_on_average(
 def test_the_best_policy_near_another_weighs_speed_against_distance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """π ∝ before · exp(gain / kl) has no gradient."""
-    gains, before = torch.tensor([[0.1, 0.0, -math.inf]]), torch.tensor([[0.3, 0.7, 0.0]]).log()
-    logs = (before + gains.masked_fill(gains == -math.inf, 0.0) / 0.1).log_softmax(-1)
-    given = logs[:, :2].clone().requires_grad_()
-    padded = torch.cat([given.log_softmax(-1), logs[:, 2:]], -1)
+    """Where π = before · kl / (kl - (gain - expected gain)) there is no gradient."""
+    gains, kl = torch.tensor([[0.05, 0.0, -math.inf]]), 0.1
+    shares = torch.tensor([[0.6, 0.4, 0.0]])
+    expected = 0.6 * 0.05
+    before = (shares * (kl - (torch.tensor([[0.05, 0.0, 0.0]]) - expected)) / kl).log()
+    given = shares[:, :2].log().requires_grad_()
+    padded = torch.cat([given.log_softmax(-1), torch.full((1, 1), -math.inf)], -1)
     monkeypatch.setattr(choosing, "likelihoods", lambda model, batch: padded)
     batch = ChoiceBatch(None, gains)  # type: ignore[arg-type]  # no model asks for it
-    value, reward = choosing.reinforced(None, batch, before, 0.1)
+    value, reward = choosing.reinforced(None, batch, before, kl)
     value.backward()
     assert given.grad is not None and float(given.grad.abs().max()) < 1e-6
-    assert float(reward) == pytest.approx(0.1 * float(logs[0, 0].detach().exp()))
+    assert float(reward) == pytest.approx(expected)
 
 
 def test_a_change_that_pays_says_nothing_of_another_that_begins_alike() -> None:
