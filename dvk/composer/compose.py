@@ -33,7 +33,7 @@ from dvk.composer.ir.schedules.base import Schedule
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.whole_graph import PrimGraph, lower
 from dvk.composer.occasion import is_static
-from dvk.composer.rewrites import convolution_bias, cudnn
+from dvk.composer.rewrites import convolution_bias, cudnn, own_places
 from dvk.records import Candidate, Graph, Task
 
 
@@ -114,7 +114,10 @@ def fuse_graph(
     join: bool = False,
 ) -> Composition:
     """Fuse like `fuse`, from a graph alone; kernels are numbered from `first`. With `join`, small ones side by side are one."""
-    return _fused(recipes.rewrite(graph, names, device), names, device, tf32, first, join)
+    graph = recipes.rewrite(graph, names, device)
+    if recipes.OWN_ATTENTION in names and device == "cuda":
+        graph = own_places.rewrite(graph)
+    return _fused(graph, names, device, tf32, first, join)
 
 
 def _fused(

@@ -70,6 +70,55 @@ def twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, w: torch.Tensor) ->
     return torch.softmax(torch.softmax(torch.tanh(q @ k.mT), -1) @ v, -1) @ w
 
 
+def repeated(t: torch.Tensor, times: int) -> torch.Tensor:
+    """Keys or values for each of their queries' heads, as a copy."""
+    b, g, n, d = t.shape
+    return t[:, :, None].expand(b, g, times, n, d).reshape(b, g * times, n, d)
+
+
+def sliding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Whole sequences: grouped, capped, causal, in a sliding window."""
+    k, v = (repeated(t, q.shape[1] // t.shape[1]) for t in (k, v))
+    scores = torch.tanh(q @ k.mT * 0.25 / 3.0) * 3.0
+    places = torch.arange(q.shape[2], device=q.device)
+    i, j = places[:, None], places
+    scores = scores.masked_fill((j > i) | (j <= i - 41), float("-inf"))
+    return torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype) @ v
+
+
+def behind_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The queries are the last of the keys."""
+    past, n = k.shape[2] - q.shape[2], k.shape[2]
+    i, j = torch.arange(n, device=q.device)[past:, None], torch.arange(n, device=q.device)
+    return torch.softmax((q @ k.mT / 4.0).masked_fill(i < j, float("-inf")), -1) @ v
+
+
+def padded(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """Whole sequences of several lengths; places behind them are masked, and one sequence is empty: its rows are NaN."""
+    places = torch.arange(k.shape[2], device=q.device)
+    seen = (places < lengths[:, None])[:, None, None]
+    weights = torch.softmax((q @ k.mT).masked_fill(seen.logical_not(), float("-inf")), -1)
+    return torch.nan_to_num(weights @ v, nan=7.0)
+
+
+def nearby(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """A window to both sides, and a triangle of ones whose corner hides some keys."""
+    n = q.shape[2]
+    places = torch.arange(n, device=q.device)
+    near = (places[:, None] - places).abs() < 37
+    scores = torch.where(near, q @ k.mT / 4.0, float("-inf"))
+    corner = torch.ones(n, n, device=q.device).tril(20)
+    return torch.softmax(scores.masked_fill(corner == 0, float("-inf")), -1) @ v
+
+
+def lowest(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """An added mask of the lowest number; a row that is masked wholly has equal weights."""
+    low = torch.finfo(torch.float32).min
+    return torch.softmax((q @ k.mT) * 0.25 + torch.where(mask, 0.0, low), -1) @ v
+
+
 def over_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """The softmax is over queries and keys."""
     scores = q @ k.mT
@@ -125,6 +174,37 @@ ATTENTION_CASES: dict[str, Case] = {
     "attention_twice": Case(
         twice,
         lambda: [rand(2, 20, 24), *(rand(2, 16, 24) for _ in "kv"), rand(2, 24, 8)],
+        8e-6,
+        ATTENTION,
+    ),
+    "attention_sliding": Case(
+        sliding,
+        lambda: [rand(1, 4, 150, 16), *(rand(1, 2, 150, 16) for _ in "kv")],
+        8e-6,
+        ATTENTION,
+    ),
+    "attention_sliding_half": Case(
+        sliding,
+        lambda: [rand(1, 4, 128, 16, dtype=HALF), *(rand(1, 2, 128, 16, dtype=HALF) for _ in "kv")],
+        4e-3,
+        ATTENTION,
+    ),
+    "attention_behind_cache": Case(
+        behind_cache,
+        lambda: [rand(2, 2, 70, 24), *(rand(2, 2, 201, 24) for _ in "kv")],
+        8e-6,
+        ATTENTION,
+    ),
+    "attention_padded": Case(
+        padded,
+        lambda: [*(rand(3, 2, 140, 16) for _ in "qkv"), torch.tensor([140, 70, 0])],
+        8e-6,
+        ATTENTION,
+    ),
+    "attention_nearby": Case(nearby, lambda: [rand(1, 2, 150, 16) for _ in "qkv"], 8e-6, ATTENTION),
+    "attention_lowest": Case(
+        lowest,
+        lambda: [rand(2, 20, 24), *(rand(2, 70, 24) for _ in "kv"), holes()],
         8e-6,
         ATTENTION,
     ),

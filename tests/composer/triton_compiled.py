@@ -36,7 +36,8 @@ def compile_sm90(kernel: Kernel, schedule: TritonSchedule) -> list[dict[str, Any
     from triton.compiler import ASTSource
 
     functions, _ = renderer.functions(kernel, schedule)
-    module = load(f"{HEADER}\n{renderer.prelude([kernel])}\n\n{renderer.render(kernel, schedule)}")
+    text = renderer.render(kernel, schedule)
+    module = load(f"{HEADER}\n{renderer.prelude([kernel], text)}\n\n{text}")
     types = {
         **{f"a{n}": POINTERS[b.dtype] for n, b in enumerate(kernel.inputs)},
         **{f"o{n}": POINTERS[b.dtype] for n, b in enumerate(kernel.outputs)},
@@ -46,6 +47,7 @@ def compile_sm90(kernel: Kernel, schedule: TritonSchedule) -> list[dict[str, Any
         options = {
             "num_warps": function.warps,
             "enable_fp_fusion": "tl.dot(" in function.text,
+            "maxnreg": function.registers or None,
         }  # like dvk_launcher
         signature = {p: types.get(p) or POINTERS[p.removeprefix("part_")] for p in function.params}
         aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(function.params))}

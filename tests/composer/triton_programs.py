@@ -24,6 +24,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.triton import TritonSchedule
 from dvk.composer.lowering.whole_graph import lower
 from dvk.composer.recipes import rewrite
+from dvk.composer.rewrites import own_places
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n"
 _numbers = itertools.count()
@@ -37,7 +38,7 @@ class Program:
         self.module, self.args = module.eval(), args
         self.names = [f"x{n}" for n in range(len(args))]
         captured = trace_module(self.module, args, self.names)
-        self.graph = rewrite(captured.graph, ("recurrent_cells",), device)
+        self.graph = own_places.rewrite(rewrite(captured.graph, ("recurrent_cells",), device))
         self.prims = lower(self.graph, device=device)
         self.part = partition(self.prims)
         strides = layouts(self.graph, self.prims)
@@ -72,7 +73,7 @@ class Program:
         ).program()
         body = "\n".join(f"    {line}" for line in [*host.lines, f"return {host.result}"])
         functions = "\n\n".join(renderer.render(k, choose(k)) for k in kernels)
-        text = f"{HEADER}\n{renderer.prelude(kernels)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
+        text = f"{HEADER}\n{renderer.prelude(kernels, functions)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
         return text.replace("dvk_strided(", "(lambda t, *layout: t)(")
 
     def run(self, choose: Callable[[Kernel], TritonSchedule]) -> Any:

@@ -181,9 +181,17 @@ def _together(scores: Kernel, values: Kernel, weights: IRNode) -> AttentionKerne
         (),
         FAMILY,
         f"{scores.summary} → softmax → {values.summary}",
-        scores=replace(first, outputs=values.outputs),
+        scores=replace(first, outputs=values.outputs, instrs=tuple(map(_of_score, first.instrs))),
         values=last,
     )
+
+
+def _of_score(instr: Instr) -> Instr:
+    """A function of a score that PyTorch would round to bf16, marked: units for functions are as exact."""
+    prim = instr.prim
+    if instr.op != "tanh" or prim is None or prim.dtype != "bfloat16":
+        return instr
+    return replace(instr, prim=replace(prim, attrs={**prim.attrs, "score": True}))
 
 
 def _row_major(variables: tuple[Var, ...]) -> Affine:

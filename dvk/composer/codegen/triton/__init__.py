@@ -111,6 +111,25 @@ def dvk_sized_launcher(kernel, warps, wholes=0):
 """
 
 
+LIMITED = re.compile(r"dvk_launcher\(\w+, \d+, \d+, \d+\)")
+LIMITS = (
+    (
+        "def dvk_launcher(kernel, grid, warps):",
+        "def dvk_launcher(kernel, grid, warps, registers=None):",
+    ),
+    ("num_warps=warps,", "num_warps=warps, maxnreg=registers,"),
+)
+
+
+def launcher(lines: str) -> str:
+    """The launcher that lines of kernels need: one that limits registers if one of them does."""
+    text = LAUNCHER
+    for plain, limited in LIMITS if LIMITED.search(lines) else ():
+        assert plain in text
+        text = text.replace(plain, limited)
+    return text
+
+
 def render(kernel: Kernel, schedule: TritonSchedule, inplace: dict[int, int] | None = None) -> str:
     """Triton source of one kernel, without the prelude: its functions and a launcher for each.
 
@@ -124,7 +143,7 @@ def render(kernel: Kernel, schedule: TritonSchedule, inplace: dict[int, int] | N
     launchers = [
         f"run_{f.name} = dvk_sized_launcher({f.name}, {f.warps}{wholes(f)})"
         if kernel.size_arguments
-        else f"run_{f.name} = dvk_launcher({f.name}, {f.grid}, {f.warps})"
+        else f"run_{f.name} = dvk_launcher({f.name}, {f.launcher})"
         for f in parts
     ]
     return "\n\n\n".join([*texts, "\n".join(launchers)]) + "\n"
@@ -143,9 +162,9 @@ def launch(
     return launch_lines(kernel, functions(kernel, schedule), inputs, outputs, "run_")
 
 
-def prelude(kernels: Iterable[Kernel]) -> str:
-    """The launcher, and the helper functions the kernels need."""
-    return "\n\n".join(part for part in (LAUNCHER, scalar.prelude(kernels)) if part)
+def prelude(kernels: Iterable[Kernel], text: str = "") -> str:
+    """The launcher, and the helper functions the kernels need; `text` is what `render` wrote of them."""
+    return "\n\n".join(part for part in (launcher(text), scalar.prelude(kernels)) if part)
 
 
 def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, list[str]]:
@@ -165,7 +184,10 @@ def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, l
     )
     sized = any(SIZED_LAUNCHES.match(line) for line in launchers)
     plain = any(LAUNCHES.match(line) for line in launchers) or not sized
-    both = [*([LAUNCHER] if plain else []), *([SIZED_LAUNCHER] if sized else [])]
+    both = [
+        *([launcher("\n".join(launchers))] if plain else []),
+        *([SIZED_LAUNCHER] if sized else []),
+    ]
     return (
         "\n\n\n".join(part for part in (scalar.prelude(kernels), shown) if part),
         "\n".join([*both, "", *launchers]),

@@ -1,83 +1,34 @@
 """Attention in Triton: blocks of queries against blocks of keys, with a running maximum and sum; the scores stay in registers.
 
-What follows the scores before their softmax (a scale, a mask, a bias, a cap) is written where each block of them is made. With few queries,
-as in decoding, the keys are split over programs, whose partial results a second function joins.
+What follows the scores before their softmax (a scale, a mask, a bias, a cap) is written where each block of them is made. A block of
+queries walks over the keys that it sees (`attention_walks`). Exponents are powers of 2 of scores that are multiplied by log2(e) and their
+scale at once. With few queries, as in decoding, the keys are split over programs, whose partial results a second function joins.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from dvk.composer.codegen.analysis.seen_keys import closure, seen_keys
 from dvk.composer.codegen.analysis.tiles import INT32, TileAxis
+from dvk.composer.codegen.triton.attention_schedule import scores_form
+from dvk.composer.codegen.triton.attention_scores import ScoreWriter
+from dvk.composer.codegen.triton.attention_walks import MIN_DOT, Walks
 from dvk.composer.codegen.triton.matmul import OperandTile
 from dvk.composer.codegen.triton.matmul_sums import behind
 from dvk.composer.codegen.triton.scalar import TYPES, cast
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.attention_kernel import AttentionKernel
 from dvk.composer.ir.errors import CannotCompose
-from dvk.composer.ir.loops import Instr
-from dvk.composer.ir.matmul_form import MatmulForm, form_of
-from dvk.composer.ir.nodes import BYTES
-from dvk.composer.ir.schedules.triton import TritonAttention, TritonSchedule
+from dvk.composer.ir.loops import READS, Instr, Ref
+from dvk.composer.ir.matmul_form import form_of
+from dvk.composer.ir.schedules.triton import TritonAttention
 from dvk.composer.ir.symint import leaves_rest, power
-from dvk.target import Gpu
 
-MIN_DOT = 16
-SHAPES = ((64, 4, 3), (128, 4, 2), (32, 4, 4), (128, 8, 3), (64, 8, 3))
-"""Keys, warps and stages for few queries."""
-TALL = ((128, 64, 8, 3), (64, 64, 4, 3), (128, 128, 8, 2), (64, 32, 4, 3))
-"""Queries, keys, warps and stages for many."""
-SHARE = 0.8
-"""Of shared memory that keys and values in flight may take."""
-MAX_SPLITS = 64
 PARTIAL = "part_float32"
-
-
-def schedules(kernel: AttentionKernel, gpu: Gpu) -> list[TritonSchedule]:
-    """The alternatives worth measuring, the best guess first."""
-    form = _form(kernel)
-    batch, rows, length = form.sizes
-    longest = max(power(length), MIN_DOT)
-    found: dict[TritonSchedule, None] = {}
-    if rows > MIN_DOT:
-        for block, keys, warps, stages in TALL:
-            fitting = _fitting(kernel, min(keys, longest), stages, gpu)
-            found[_schedule(min(block, power(rows)), *fitting, warps, 1)] = None
-        return list(found)
-    for wanted, warps, most in SHAPES:
-        keys, stages = _fitting(kernel, min(wanted, longest), most, gpu)
-        for programs in (4, 2):
-            splits, limit = 1, min(MAX_SPLITS, length // (2 * keys))
-            while batch * splits < programs * gpu.sms and splits < limit:
-                splits *= 2
-            found[_schedule(MIN_DOT, keys, stages, warps, splits)] = None
-    return list(found)
-
-
-def _fitting(kernel: AttentionKernel, keys: int, stages: int, gpu: Gpu) -> tuple[int, int]:
-    """Keys and stages whose blocks fit in shared memory."""
-    values = form_of(kernel.values)
-    assert values is not None
-    heads = power(kernel.scores.row_length) + power(values.sizes[2])
-    width = BYTES[_form(kernel).dtype]
-    while keys * heads * width * stages > SHARE * gpu.shared_bytes_per_block:
-        if stages > 1:
-            stages -= 1
-        elif keys > MIN_DOT:
-            keys //= 2
-        else:
-            break
-    return keys, stages
-
-
-def _schedule(rows: int, keys: int, stages: int, warps: int, splits: int) -> TritonAttention:
-    return TritonAttention(rows=rows, keys=keys, warps=warps, stages=stages, splits=splits)
-
-
-def _form(kernel: AttentionKernel) -> MatmulForm:
-    form = form_of(kernel.scores)
-    assert form is not None
-    return form
+LOWEST = "-3.0e38"
+"""Where the running maximum begins if scores are far from it: no difference to it is NaN."""
 
 
 def functions(
@@ -102,7 +53,7 @@ class _Attention:
         kernel, schedule = self.kernel, self.schedule
         values = form_of(kernel.values)
         assert values is not None
-        self.scores, self.values = _form(kernel), values
+        self.scores, self.values = scores_form(kernel), values
         batch, rows, length = self.scores.sizes
         self.num_queries = batch * rows
         self.width = self.values.sizes[2]
@@ -113,7 +64,7 @@ class _Attention:
         self.x = TileAxis(
             "x", self.scores.columns, schedule.keys, leaves_rest(length, schedule.keys)
         )
-        self.ups = TritonWriter(kernel.scores, [*z, self.y, self.x])
+        self.ups = ScoreWriter(kernel.scores, [*z, self.y, self.x])
         across = power(self.width)
         self.to = TileAxis(
             "c",
@@ -126,8 +77,14 @@ class _Attention:
             kernel.values, [*z, TileAxis("y", self.values.rows, block, self.y.masked), self.to]
         )
         tile = self.ups.tile
-        tile.wide = self.over.tile.wide = tile.wide or self.over.tile.wide
+        tile.wide = self.over.tile.wide = _is_wide(kernel)
         self.over.tile.lines, self.over.params = tile.lines, self.ups.params
+        sides = frozenset((*self.scores.rows, *self.scores.columns))
+        product = self.scores.terms[0].reduce.id
+        self.seen = seen_keys(kernel.scores, product, self.scores.columns, sides)
+        self.is_full = product in closure(kernel.scores, self.seen.value)
+        """The scores have both axes of their block."""
+        self.exp = "tl.exp" if self.seen.factor is None else "tl.exp2"
 
     @property
     def name(self) -> str:
@@ -136,33 +93,30 @@ class _Attention:
     def first(self) -> TritonFunction:
         """The function that walks over keys."""
         tile, schedule = self.ups.tile, self.schedule
-        batch = self.scores.sizes[0]
-        digits = tile.programs(
-            [("piece", self.splits), ("z", batch), ("yid", self.y.blocks)], named=True
-        )
-        tile.define(self.y, "0" if self.y.blocks == 1 else f"{digits['yid']} * {self.y.block}")
+        batch, blocks = self.scores.sizes[0], self.y.blocks
+        digits = tile.programs([("piece", self.splits), ("z", batch), ("yid", blocks)], named=True)
+        tile.define(self.y, "0" if blocks == 1 else f"{digits['yid']} * {self.y.block}")
         query = self._query()
         shape = f"[{self.y.block}, 1]"
-        tile.put(f'top = tl.full({shape}, float("-inf"), tl.float32)')
+        lowest = 'float("-inf")' if self.seen.factor is None else LOWEST
+        tile.put(f"top = tl.full({shape}, {lowest}, tl.float32)")
         tile.put(f"total = tl.zeros({shape}, tl.float32)")
         tile.put(f"acc = tl.zeros([{self.y.block}, {self.to.block}], tl.float32)")
-        length = self.x.size
-        blocks = -(-length // self.x.block)
-        chunk = -(-blocks // self.splits) * self.x.block
-        start, end = "0", str(length)
-        if self.splits > 1:
-            start = f"{digits['piece']} * {chunk}"
-            end = f"tl.minimum({start} + {chunk}, {length})"
-        tile.enter(
-            f"for x0 in tl.range({start}, {end}, {self.x.block}, num_stages={schedule.stages}):"
-        )
-        tile.define(self.x, "x0")
-        self._block(query)
-        tile.leave()
+        rest = self.x.masked
+        for start, end, conditions in Walks(self.ups, self.seen, self.y, self.x).written(
+            digits["piece"], self.splits
+        ):
+            tile.enter(
+                f"for x0 in tl.range({start}, {end}, {self.x.block}, num_stages={schedule.stages}):"
+            )
+            self.x.masked = rest and conditions
+            tile.define(self.x, "x0")
+            self._block(query, conditions)
+            tile.leave()
         self._end(digits["piece"])
         source = self.ups.source(self.name, [PARTIAL] if self.splits > 1 else [])
-        grid = self.splits * batch * self.y.blocks
-        return TritonFunction(self.name, *source, grid, schedule.warps)
+        grid = self.splits * batch * blocks
+        return TritonFunction(self.name, *source, grid, schedule.warps, schedule.registers)
 
     def _query(self) -> str:
         """Declare the queries, and what is the same for all keys."""
@@ -183,6 +137,7 @@ class _Attention:
     ) -> str:
         """Declare an operand's tile; what is outside of it is 0."""
         z = [a for a in main.tile.axes if a.name == "z"]
+        instr = _loaded(main, instr, dtype)
         raw = instr.id if instr.op == "load" else -1
         side = OperandTile(main, [*z, *axes], raw=raw)
         for axis in axes:
@@ -210,26 +165,41 @@ class _Attention:
         exact = ', input_precision="ieee"' if dtype == "float32" else ""
         return f"tl.dot({left}, {right}{acc}{exact})"
 
-    def _block(self, query: str) -> None:
-        """One block of keys."""
-        ups, over, tile = self.ups, self.over, self.ups.tile
+    def _scores(self, query: str, conditions: bool) -> None:
+        """Declare `s`: one block of scores, under conditions or not."""
+        ups, tile, seen = self.ups, self.ups.tile, self.seen
         term = self.scores.terms[0]
         key = self._operand(ups, term.right, term.dtypes[1], [self._depth("rb"), self.x], "key")
         tile.put(f"v{term.reduce.id} = {self._dot(query, key, '', term.dtypes[0])}")
-        value = self.kernel.scores.stores[0].value
-        for instr in ups.closure([value], row_level=True):
+        hiding = seen.conditions if conditions else []
+        for instr in ups.closure([seen.value, *(c.value for c in hiding)], row_level=True):
             if not instr.op.startswith("reduce_"):
                 ups.emit(instr)
-        masks = [f"{a.name}mask" for a in (self.x,) if a.masked]
-        scores = f"v{value} + tl.zeros([{self.y.block}, {self.x.block}], tl.float32)"
-        if masks:
-            scores = f'tl.where({masks[0]}, {scores}, float("-inf"))'
-        tile.put(f"s = {scores}")
-        tile.put("high = tl.maximum(top, tl.max(s, 1, keep_dims=True))")
-        # A row without a key so far has no maximum.
-        tile.put('safe = tl.where(high == float("-inf"), 0.0, high)')
-        tile.put("p = tl.exp(s - safe)")
-        tile.put("again = tl.exp(top - safe)")
+        text = f"v{seen.value}"
+        if not self.is_full:
+            text += f" + tl.zeros([{self.y.block}, {self.x.block}], tl.float32)"
+        for one in reversed(hiding):
+            sides = ('float("-inf")', text) if one.hidden else (text, 'float("-inf")')
+            text = f"tl.where(v{one.value}, {sides[0]}, {sides[1]})"
+        if self.x.masked:
+            text = f'tl.where(xmask, {text}, float("-inf"))'
+        tile.put(f"s = {text}")
+
+    def _block(self, query: str, conditions: bool) -> None:
+        """One block of keys."""
+        over, tile = self.over, self.ups.tile
+        self._scores(query, conditions)
+        if self.seen.factor is None:
+            tile.put("high = tl.maximum(top, tl.max(s, 1, keep_dims=True))")
+            # A row without a key so far has no maximum.
+            tile.put('safe = tl.where(high == float("-inf"), 0.0, high)')
+            tile.put("p = tl.exp(s - safe)")
+            tile.put("again = tl.exp(top - safe)")
+        else:
+            scale = repr(self.seen.factor * math.log2(math.e))
+            tile.put(f"high = tl.maximum(top, tl.max(s, 1, keep_dims=True) * {scale})")
+            tile.put(f"p = tl.exp2(s * {scale} - high)")
+            tile.put("again = tl.exp2(top - high)")
         tile.put("total = total * again + tl.sum(p, 1, keep_dims=True)")
         last = self.values.terms[0]
         keys = TileAxis(
@@ -297,7 +267,7 @@ class _Attention:
         tile.put(f"tops = tl.load({PARTIAL} + {after * self.width} + at)")
         tile.put("high = tl.max(tops, 0)")
         tile.put('high = tl.where(high == float("-inf"), 0.0, high)')
-        tile.put("share = tl.exp(tops - high)")
+        tile.put(f"share = {self.exp}(tops - high)")
         tile.put(f"total = tl.sum(share * tl.load({PARTIAL} + {after * (self.width + 1)} + at), 0)")
         mask = ", cmask[None, :], 0.0" if self.to.masked else ""
         tile.put(f"parts = tl.load({PARTIAL} + at[:, None] * {self.width} + c[None, :]{mask})")
@@ -307,3 +277,24 @@ class _Attention:
         behind(writer, set())
         name = f"{self.kernel.name}_1"
         return TritonFunction(name, *writer.source(name, [PARTIAL]), batch * rows, 2)
+
+
+def _is_wide(kernel: AttentionKernel) -> bool:
+    """Some offset does not fit in 32 bits with room for a block: of what is in memory, which scores and weights are not."""
+    spans = [
+        (kernel.inputs[i.buffer].last,) if i.op == "gather" else i.offset.span()
+        for part in kernel.parts
+        for i in part.instrs
+        if i.op in READS and i.buffer >= 0
+    ]
+    spans += [s.offset.span() for s in kernel.values.stores]
+    return max((abs(n) for span in spans for n in span), default=0) >= INT32 - (1 << 16)
+
+
+def _loaded(main: TritonWriter, instr: Instr, dtype: str) -> Instr:
+    """The load of an operand behind copies of it: matrix units take it as it is in memory."""
+    source = instr
+    while source.op == "as" and isinstance(source.args[0], Ref):
+        source = main.k.instrs[source.args[0].id]
+    whole = source.op == "load" and main.k.inputs[source.buffer].dtype == dtype
+    return source if whole and not source.bounds else instr

@@ -89,6 +89,12 @@ def dvk_tanh_half(x):
     y = tl.where(a < 0.0625, a - a * a * a * 0.33333333, 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0))
     return tl.where(x < 0.0, -y, y)
 """,
+    "dvk_tanh_score": """\
+@triton.jit
+def dvk_tanh_score(x):
+    # Within 2^-11, for scores that are rounded to bf16.
+    return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+""",
     "dvk_expm1": """\
 @triton.jit
 def dvk_expm1(x):
@@ -218,6 +224,8 @@ def helper(name: str, type_: str) -> str:
 def _variant(instr: Instr, name: str) -> str:
     """The helper that an instruction calls: a shorter one if its operator rounds to fp16 or bf16."""
     marks = instr.prim.attrs if instr.prim is not None else {}
+    if marks.get("score"):
+        return f"{name}_score"
     half = f"{name}{'_unit' if marks.get('unit') else ''}_half"
     if marks.get("coarse") and half in HELPERS and instr.compute == "float32":
         return half

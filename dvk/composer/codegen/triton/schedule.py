@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dvk.composer.codegen.analysis.online import online_pair
 from dvk.composer.codegen.analysis.tiles import INT32, TileAxis
-from dvk.composer.codegen.triton import attention, matmul_schedule, pooling, row_sums, scan
+from dvk.composer.codegen.triton import attention_schedule, matmul_schedule, pooling, row_sums, scan
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.attention_kernel import AttentionKernel
 from dvk.composer.ir.errors import CannotCompose
@@ -60,7 +60,7 @@ def schedules(kernel: Kernel, target: Target = DEFAULT) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
     gpu = target.gpu
     if isinstance(kernel, AttentionKernel):
-        found = attention.schedules(kernel, gpu)
+        found = attention_schedule.schedules(kernel, gpu)
     elif kernel.family == "pointwise":
         found = _pointwise(kernel, gpu)
     elif kernel.family in SCHEDULES_BY_FAMILY:

@@ -53,6 +53,13 @@ class TritonFunction:
     """`a…` inputs, `o…` outputs, `part_…` buffers of partial results."""
     grid: int
     warps: int
+    registers: int = 0
+    """The most of a thread; 0 for the compiler's choice."""
+
+    @property
+    def launcher(self) -> str:
+        """What a launcher is told: programs, warps and, where they are limited, registers."""
+        return f"{self.grid}, {self.warps}" + (f", {self.registers}" if self.registers else "")
 
 
 def with_powers(lines: list[str]) -> tuple[list[str], list[str]]:

@@ -245,7 +245,12 @@ class TritonLanes(TritonSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class TritonAttention(TritonSchedule):
-    """An attention of `rows` queries and `keys` keys at a time; `stages` and `splits` (of the keys) as in `TritonProduct`."""
+    """An attention of `rows` queries and `keys` keys at a time; `stages` and `splits` (of the keys) as in `TritonProduct`.
+
+    Attributes:
+        registers: the most of a thread, so that more programs run on a multiprocessor: one's exponents beside the other's products; 0 for
+            the compiler's choice.
+    """
 
     families = ("attention",)
     kind: Literal["attention"] = "attention"
@@ -254,6 +259,7 @@ class TritonAttention(TritonSchedule):
     warps: Power
     stages: Positive
     splits: Power
+    registers: Natural = 0
 
 
 TRITON = (
