@@ -26,6 +26,7 @@ from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
 from dvk.composer.fusion.partition import partition
+from dvk.composer.ir.attention_kernel import FAMILY
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
@@ -114,10 +115,16 @@ def fuse_graph(
     join: bool = False,
 ) -> Composition:
     """Fuse like `fuse`, from a graph alone; kernels are numbered from `first`. With `join`, small ones side by side are one."""
-    graph = recipes.rewrite(graph, names, device)
-    if recipes.OWN_ATTENTION in names and device == "cuda":
-        graph = own_places.rewrite(graph)
-    return _fused(graph, names, device, tf32, first, join)
+    if recipes.OWN_ATTENTION not in names or device != "cuda":
+        return _fused(recipes.rewrite(graph, names, device), names, device, tf32, first, join)
+    # As a call of the library, an added mask is first checked for rows without a key. The kernels of this back end need no call.
+    found = []
+    for called in dict.fromkeys((False, "attention" in names)):
+        some = names if called else tuple(n for n in names if n != "attention")
+        own = own_places.rewrite(recipes.rewrite(graph, some, device))
+        made = _fused(own, some, device, tf32, first, join)
+        found.append((sum(k.family == FAMILY for k in made.kernels.values()), made))
+    return max(found, key=lambda one: one[0])[1]
 
 
 def _fused(

@@ -1,10 +1,11 @@
 """What production runs beside matrix products, by the device's time: the composer, the library, torch.compile, and the roofline.
 
-    python -m tests.benchmarks.production_attention --families int4,int8,decode,quantise --compile --seconds 200
+    python -m tests.benchmarks.production_attention --families int4,int8,decode,prefill,quantise --compile --seconds 200
 
 A row for each shape, printed as it is measured: JSON with microseconds of the best library call or calls (`library_us`), of the composer's
 kernels with the best schedule of each (`dvk_us`), of torch.compile max-autotune (`compile_us`, with `--compile`) and of the roofline.
-L2 is flushed before each call. Shapes are layers of public configurations: Llama 3 8B and 70B, Qwen2.5 7B, Gemma 2 9B, Mistral 7B.
+L2 is flushed before each call. Shapes are layers of public configurations: Llama 3 8B and 70B, Qwen2.5 7B, Gemma 2 9B, Mistral 7B, MPT 7B,
+BERT large, Whisper large, T5 large.
 """
 
 from __future__ import annotations
@@ -220,6 +221,129 @@ def _decode() -> Iterator[Row]:
         yield Row("decode", name, forward, lambda heads=heads: _cache(heads), prepared=_sdpa)
 
 
+# ------------------------------------------------------------------ attention of whole sequences
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Sizes and masks of attention over whole sequences."""
+
+    batch: int
+    queries: int
+    keys: int
+    length: int
+    width: int
+    causal: bool = True
+    window: int = 0
+    cap: float = 0.0
+    adds: str = ""
+    """What is read besides queries, keys and values: `slope` (a linear bias a head), `bias` (of all scores), `lengths`."""
+
+    @property
+    def flops(self) -> float:
+        n, w = self.length, min(self.window or self.length, self.length)
+        seen = (w * (w + 1) / 2 + (n - w) * w) if self.causal else n * n
+        return 4.0 * self.batch * self.queries * self.width * seen
+
+    def args(self) -> Tensors:
+        b, n, d = self.batch, self.length, self.width
+        found = [_randn(b, self.queries, n, d), *(_randn(b, self.keys, n, d) for _ in "kv")]
+        if self.adds == "slope":
+            found.append(
+                2.0 ** (-8.0 * torch.arange(1, self.queries + 1, device="cuda") / self.queries)
+            )
+        if self.adds == "bias":
+            found.append(_randn(1, self.queries, n, n))
+        if self.adds == "lengths":
+            found.append(torch.randint(n // 2, n + 1, (b,), device="cuda"))
+        return found
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *more: torch.Tensor
+    ) -> torch.Tensor:
+        """As models write it: keys repeated for their queries, scores in memory."""
+        b, h, n, d = q.shape
+        times = h // k.shape[1]
+        if times > 1:
+            k, v = (t[:, :, None].expand(-1, -1, times, -1, -1).reshape(b, h, n, d) for t in (k, v))
+        scores = torch.matmul(q, k.transpose(2, 3)) * d**-0.5
+        if self.cap:
+            scores = torch.tanh(scores / self.cap) * self.cap
+        places = torch.arange(n, device=q.device)
+        i, j = places[:, None], places
+        if self.adds == "slope":
+            scores = scores + (more[0][:, None, None] * (j - i)).to(scores.dtype)
+        if self.adds == "bias":
+            scores = scores + more[0]
+        hidden = j > i if self.causal else None
+        if self.window:
+            hidden = (j > i) | (j <= i - self.window)
+        if self.adds == "lengths":
+            hidden = j >= more[0][:, None, None, None]
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, float("-inf"))
+        return torch.matmul(torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype), v)
+
+    def called(self, args: Tensors) -> tuple[Callable[..., Any], Tensors]:
+        """The library's best: its attention where it takes the mask, else its compiled one for any scores."""
+        attend, gqa = F.scaled_dot_product_attention, self.queries != self.keys
+        if self.adds == "bias":
+            return lambda q, k, v, m: attend(q, k, v, m), args
+        if not (self.adds or self.window or self.cap):
+            return lambda q, k, v: attend(q, k, v, is_causal=self.causal, enable_gqa=gqa), args
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        more, n = args[3:], self.length
+
+        def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            s = self.cap * torch.tanh(s / self.cap) if self.cap else s
+            return s + more[0][h] * (j - i) if self.adds == "slope" else s
+
+        def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
+            if self.adds == "lengths":
+                return j < more[0][b]
+            return (j <= i) & (i - j < (self.window or n))
+
+        block = create_block_mask(seen, self.batch, None, n, n, device=args[0].device)
+        run = torch.compile(flex_attention, dynamic=False)
+        changes = score if self.cap or self.adds == "slope" else None
+        return lambda q, k, v: run(q, k, v, changes, block, enable_gqa=gqa), args[:3]
+
+
+def bare(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The library's call itself."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _prefill() -> Iterator[Row]:
+    for name, forward, of in (
+        ("causal, 1 × 16384", bare, Sequences(1, 32, 32, 16384, 128)),
+        ("causal, 4 × 4096", bare, Sequences(4, 32, 32, 4096, 128)),
+        ("Llama 3 8B, 1 × 8192", None, Sequences(1, 32, 8, 8192, 128)),
+        (
+            "Gemma 2 9B capped, window 4096, 1 × 8192",
+            None,
+            Sequences(1, 16, 8, 8192, 256, window=4096, cap=50.0),
+        ),
+        ("Mistral 7B, window 4096, 1 × 16384", None, Sequences(1, 32, 8, 16384, 128, window=4096)),
+        ("MPT 7B slopes, 1 × 4096", None, Sequences(1, 32, 32, 4096, 128, adds="slope")),
+        (
+            "BERT large lengths, 32 × 512",
+            None,
+            Sequences(32, 16, 16, 512, 64, causal=False, adds="lengths"),
+        ),
+        ("Whisper large, 8 × 1500", None, Sequences(8, 20, 20, 1500, 64, causal=False)),
+        (
+            "T5 large bias, 4 × 2048",
+            None,
+            Sequences(4, 16, 16, 2048, 64, causal=False, adds="bias"),
+        ),
+    ):
+        yield Row(
+            "prefill", name, forward or of.forward, of.args, flops=of.flops, prepared=of.called
+        )
+
+
 # ------------------------------------------------------------------ norms that quantise
 
 
@@ -288,6 +412,7 @@ FAMILIES: dict[str, Callable[[], Iterator[Row]]] = {
     "int4": _int4,
     "int8": _int8,
     "decode": _decode,
+    "prefill": _prefill,
     "quantise": _quantise,
     "sampling": _sampling,
 }

@@ -89,7 +89,7 @@ def sliding(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 def behind_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """The queries are the last of the keys."""
     past, n = k.shape[2] - q.shape[2], k.shape[2]
-    i, j = torch.arange(n, device=q.device)[past:, None], torch.arange(n, device=q.device)
+    i, j = torch.arange(past, n, device=q.device)[:, None], torch.arange(n, device=q.device)
     return torch.softmax((q @ k.mT / 4.0).masked_fill(i < j, float("-inf")), -1) @ v
 
 

@@ -217,6 +217,16 @@ def _compared(
     yield _solved(kernel, one, other, op, keys)
 
 
+def _number(kernel: Kernel, value: Argument) -> bool | int | float | None:
+    """A number, or one that every place of a tensor has; None for others."""
+    while isinstance(value, Ref):
+        instr = kernel.instrs[value.id]
+        if instr.op != "as":
+            return None
+        value = instr.args[0]
+    return value
+
+
 def _picked(
     kernel: Kernel, one: Argument, other: Argument, op: str
 ) -> tuple[Argument, bool] | None:
@@ -224,8 +234,8 @@ def _picked(
     made = _made(kernel, one)
     if op not in ("eq", "ne") or made is None or made.op != "where" or isinstance(other, Ref):
         return None
-    sides = [a for a in made.args[1:] if not isinstance(a, Ref)]
-    if len(sides) != 2:
+    sides = [_number(kernel, a) for a in made.args[1:]]
+    if None in sides:
         return None
     equal = [(a == other) is (op == "eq") for a in sides]
     return (made.args[0], equal[0]) if equal[0] is not equal[1] else None
