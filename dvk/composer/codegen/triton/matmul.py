@@ -43,6 +43,8 @@ class OperandTile(TritonWriter):
         self.params = main.params
         self.raw = raw
         """A load that is used unconverted: matrix units take fp16 and bf16 operands."""
+        self.clamped: dict[int, list[str]] = {}
+        """Gather → its indices, limited to what can be read: see `_Sums.clamp`."""
 
     def load(self, instr: Instr, policy: str = "") -> str:
         if instr.id != self.raw or instr.fill:
@@ -52,6 +54,15 @@ class OperandTile(TritonWriter):
 
     def gather(self, instr: Instr) -> str:
         return self.gathered(instr) if instr.id == self.raw else super().gather(instr)
+
+    def gathered(self, instr: Instr) -> str:
+        if instr.id not in self.clamped:
+            return super().gathered(instr)
+        where, _ = self.access(f"a{instr.buffer}", instr.offset)
+        indices = zip(self.clamped[instr.id], instr.places, strict=True)
+        where += "".join(f" + {index} * {step}" for index, (step, _) in indices)
+        mask = self.tile.mask(self.tile.reaching(instr.vars))
+        return f"tl.load({where}{f', {mask}, 0.0' if mask else ''})"
 
 
 def functions(
@@ -190,6 +201,8 @@ class _Sums:
     """Precision of float32 products."""
     given: set[int] = field(default_factory=set)
     """Row-level values that are already declared."""
+    clamped: dict[int, list[str]] = field(default_factory=dict)
+    """Operand → its limited indices, of gathers whose indices are the same along k."""
 
     @property
     def channels(self) -> int:
@@ -214,6 +227,36 @@ class _Sums:
         self._step(base)
         if base != "0":
             tile.leave()
+        for term in self.form.terms:
+            for operand in (term.left, term.right):
+                for number in range(len(self.clamped.get(operand.id, ()))):
+                    outside = f"tl.where(inside{operand.id}_{number}, 0.0, float('nan'))"
+                    tile.put(f"acc{term.reduce.id} += {outside}")
+
+    def clamp(self, side: OperandTile, instr: Instr) -> None:
+        """Limit the indices of an operand to what can be read, once before the loop.
+
+        What is not read is NaN, and so is each sum with it: it is added in the end. Loads without another value than 0 go straight to
+        shared memory, where matrix units read them.
+        """
+        fixed = frozenset(self.writer.k.reduced).isdisjoint
+        places = [a for a in instr.args if isinstance(a, Ref)]
+        if instr.op != "gather" or instr.type != "float32" or len(places) < len(instr.args):
+            return
+        if not all(
+            size and fixed(side.k.instrs[a.id].vars)
+            for a, (_, size) in zip(places, instr.places, strict=True)
+        ):
+            return
+        names = []
+        for number, (place, (_, size)) in enumerate(zip(places, instr.places, strict=True)):
+            index = side.arg(place, "int64" if side.tile.wide else instr.compute, True)
+            side.tile.put(f"inside{instr.id}_{number} = ({index} >= 0) & ({index} < {size!r})")
+            side.tile.put(
+                f"i{instr.id}_{number} = tl.minimum(tl.maximum({index}, 0), {size - 1!r})"
+            )
+            names.append(f"i{instr.id}_{number}")
+        self.clamped[instr.id] = names
 
     def _operands(self) -> list[tuple[list[Instr], bool]]:
         """The factors: values on the side of the rows, and on the side of the columns."""
@@ -241,6 +284,8 @@ class _Sums:
             if instr.id not in self.given:
                 side.emit(instr)
                 self.given.add(instr.id)
+        for instr in {i.id: i for i in operands}.values():
+            self.clamp(side, instr)
 
     def _step(self, base: str) -> None:
         names: dict[tuple[int, bool], str] = {}
@@ -256,6 +301,7 @@ class _Sums:
                 for i, t in zip(operands, self.form.terms, strict=True)
             }.values():
                 side = OperandTile(self.writer, axes, raw=instr.id if instr.op in READS else -1)
+                side.clamped = self.clamped
                 if not defined:
                     side.tile.define(next(a for a in axes if a.name in ("ra", "rb")), base)
                     defined = True
@@ -272,7 +318,8 @@ class _Sums:
         raw = side.raw == instr.id and not instr.fill
         value = f"v{instr.id}"
         full = {a.name for a in side.axes_of(instr.id)} == {a.name for a in tile.vectors}
-        if row.masked and not (raw and instr.op == "load" and instr.vars & set(row.vars)):
+        zeroed = (raw and instr.op == "load") or instr.id in self.clamped
+        if row.masked and not (zeroed and instr.vars & set(row.vars)):
             value = f"tl.where({row.name}mask, {value}, 0.0)"
         have = self.writer.k.inputs[instr.buffer].dtype if raw else instr.type
         if have != dtype:
