@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -298,6 +302,24 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(8, 16), torch.randn(8, 4)]
 """
+
+
+def test_rows_and_experts_out_of_range_have_no_number() -> None:
+    """In products whose operands are read at limited indices."""
+    made = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.composer.gathered_child"],
+        cwd=Path(__file__).resolve().parents[2],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert made.returncode == 0, made.stderr[-2000:]
+    for line in made.stdout.splitlines():
+        wrong, missing = json.loads(line)
+        assert wrong < 1e-3
+        assert missing == [5, *range(32, 48)]
+    assert len(made.stdout.splitlines()) == 3
 
 
 def test_a_loop_that_waits_is_not_replayed(tmp_path: Path) -> None:
