@@ -218,42 +218,44 @@ def _called(model: Callable[..., Any], call: Call, seed: int) -> list[tuple[str,
 class Truths:
     """The original in float64: on its device, or where an operator has no such kernel there, on the CPU.
 
+    A half-precision model with an operator that knows no float64, such as a grouped product, has its truth in float32.
+
     Attributes:
         why: why neither computes; empty if one does.
     """
 
     def __init__(self, model: nn.Module):
         self.model, self.why = model, ""
-        self.made: dict[str, nn.Module] = {}
+        self.made: dict[tuple[str, torch.dtype], nn.Module] = {}
+        self.halves = {n: p.dtype for n, p in model.named_parameters() if p.dtype in HALF}
 
     def outputs(self, call: Call, seed: int) -> list[tuple[str, torch.Tensor]] | None:
         """The outputs of a call, on the CPU if they were computed there; None if they cannot be: the original itself is then the truth."""
         reasons = []
-        for where in dict.fromkeys((_device(self.model), "cpu")):
-            try:
-                if where not in self.made:
-                    self.made[where] = copied(self.model).to(where).double()
-                result = _called(self.made[where], _widened(call, where), seed)
-            except Exception as error:  # noqa: BLE001 - a model of any kind may raise anything where it was not made for
-                reasons.append(f"on {where}: {error}".partition("\n")[0][:200])
-            else:
-                return result
+        wide = (torch.float64, torch.float32) if self.halves else (torch.float64,)
+        for dtype in wide:
+            for where in dict.fromkeys((_device(self.model), "cpu")):
+                try:
+                    if (where, dtype) not in self.made:
+                        self.made[where, dtype] = copied(self.model).to(where).to(dtype)
+                    result = _called(self.made[where, dtype], _widened(call, where, dtype), seed)
+                except Exception as error:  # noqa: BLE001 - a model of any kind may raise anything where it was not made for
+                    self.made.pop((where, dtype), None)
+                    reasons.append(f"{dtype} on {where}: {error}".partition("\n")[0][:200])
+                else:
+                    return result
         self.why = "; ".join(reasons)
         return None
 
     def varied(self, call: Call, seed: int) -> list[list[tuple[str, torch.Tensor]]]:
-        """The outputs in float64 of `VARIATIONS` copies whose half-precision parameters are off by up to half a unit in the last place.
+        """The truth's outputs for `VARIATIONS` copies whose half-precision parameters are off by up to half a unit in the last place.
 
         Empty for a model without such parameters. A model whose discrete choices, as of experts, depend on rounding shows it here.
         """
-        epsilons = {
-            name: torch.finfo(p.dtype).eps
-            for name, p in self.model.named_parameters()
-            if p.dtype in HALF
-        }
-        if not epsilons or not self.made:
+        if not self.halves or not self.made:
             return []
-        where, exact = list(self.made.items())[-1]
+        (where, dtype), exact = next(iter(self.made.items()))
+        epsilons = {name: torch.finfo(half).eps for name, half in self.halves.items()}
         parameters = {name: p for name, p in exact.named_parameters() if name in epsilons}
         dice = torch.Generator(where).manual_seed(seed)
 
@@ -268,7 +270,7 @@ class Truths:
             def called(*args: Any, off: dict[str, torch.Tensor] = off, **kwargs: Any) -> Any:
                 return functional_call(exact, off, args, kwargs)
 
-            outputs.append(_called(called, _widened(call, where), seed))
+            outputs.append(_called(called, _widened(call, where, dtype), seed))
         return outputs
 
 
@@ -288,8 +290,8 @@ def _device(model: nn.Module) -> str:
     return next((str(p.device) for p in model.parameters()), "cpu")
 
 
-def _widened(call: Call, where: str) -> Call:
-    return map_tensors(lambda t: (t.double() if t.is_floating_point() else t).to(where), call)
+def _widened(call: Call, where: str, dtype: torch.dtype) -> Call:
+    return map_tensors(lambda t: t.to(where, dtype if t.is_floating_point() else None), call)
 
 
 def _dtypes(model: nn.Module) -> set[str]:
