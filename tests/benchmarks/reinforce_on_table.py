@@ -2,11 +2,13 @@
 
     python -m tests.benchmarks.reinforce_on_table data/measured/train-h200.jsonl.gz --heldout data/measured/heldout-h200.jsonl.gz
 
-Four fifths of the table's tasks are learned. For each seed `dvk sft choose` makes a model that answers with the composer's own plan
-(`start`) and fits it (`fit`). Then each arm of `ARMS` plays: REINFORCE from one of the two. Half of the kept fifth, `validation`, chooses
-after which pass an arm stops (none, if none is better by more than its standard error) and which arm is best; the other half, `test`, and
-the held-out tasks choose nothing. A share is that of ln(best plan / default plan) that the likeliest plans close, `own` what the arm adds
-to the share of the stage that it began with. Intervals are 95 % over tasks, of the mean of the seeds.
+For each seed `dvk sft choose` learns four fifths of the table's tasks: a model that answers with the composer's own plan (`start`), and
+the weighted fit of it (`fit`). Then each arm of `ARMS` plays: REINFORCE from one of the two. The fifth that a seed keeps, another one for
+each of five seeds, chooses after which pass an arm stops: none, if none gains more than its standard error. For the figures of the kept
+tasks themselves each half of them is looked up at the pass, or with the arm and the pass, that the other half chooses, so that five seeds
+test all tasks and nothing is chosen by what it is measured on. Held-out tasks choose nothing. A share is that of ln(best plan / default
+plan) that the likeliest plans close, `own` what REINFORCE adds to the share of the stage that it began with. Intervals are 95 % over
+tasks, of the mean of the seeds.
 
 With `--again` (tables of `dvk measure --again … --best N`) second times count: those of training winners are learned, and held-out choices
 and the best plan, which is the best of the first times, are worth their second times.
@@ -32,30 +34,33 @@ import numpy as np
 import torch
 
 from dvk.config import Config, changed
-from dvk.pipelines.sft.choice_course import Course
+from dvk.pipelines.sft.choice_course import Course, known_plans
 from dvk.pipelines.sft.choice_figures import DRAWS, LEVEL
 from dvk.pipelines.sft.choose import ChooseRequest, choose, model
-from dvk.pipelines.train import table_tasks
 from dvk.records.measured import MeasuredPlan, MeasuredTask, read_table, write_table
 from dvk.runs import RunFolder
 
 ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fit+exact": ("fit", {}),
     "fit+exact, own questions": ("fit", {"choose.exchanged": 0.0}),
-    "fit+exact, near": ("fit", {"choose.kl": 0.1, "choose.exchanged": 0.25}),
+    "fit+exact, near": ("fit", {"choose.kl": 0.1}),
+    "fit+exact, far": ("fit", {"choose.kl": 0.005}),
     "fit+drawn": ("fit", {"choose.samples": 16}),
     "start+exact": ("start", {"choose.kl": 0.01}),
+    "start+exact, others' questions": ("start", {"choose.kl": 0.01, "choose.exchanged": 1.0}),
     "start+drawn": ("start", {"choose.kl": 0.01, "choose.samples": 16}),
 }
 """By name: the stage that it begins with, and settings of the last stage of `dvk sft choose`."""
-PARTS = ("validation", "test", "heldout")
+CHOSEN = ("fit, the arm chosen", "start, the arm chosen")
+"""Rows of the table: of all arms that begin with a stage the one that validation prefers."""
+FOLDS = 5
 LINES = "rows.jsonl"
 ERRORS = 1.0
 """Standard errors of its validated gain that a pass must gain."""
 
 
 class Tables:
-    """The tasks of each part; `heldout` and `test` are never learned and choose nothing.
+    """The tasks to learn and those that are only looked up.
 
     Args:
         given: the command line.
@@ -64,13 +69,19 @@ class Tables:
     def __init__(self, given: argparse.Namespace):
         again = [row for path in given.again for row in read_table(path)]
         self.second = {(row.task.id, plan.key): plan for row in again for plan in row.plans}
-        rows = [self.retimed(row) for path in given.table for row in read_table(path)]
-        rows = list({row.task.id: row for row in rows}.values())
-        kept = sorted(table_tasks.held_out(rows), key=lambda row: row.task.id)
-        names = {row.task.id for row in kept}
-        self.trained = [row for row in rows if row.task.id not in names]
-        held = list(read_table(given.heldout)) if given.heldout is not None else []
-        self.of_part = {"validation": kept[::2], "test": kept[1::2], "heldout": held}
+        rows = {row.task.id: row for path in given.table for row in read_table(path)}
+        usable = [row for row in rows.values() if row.default and len(known_plans(row)) > 1]
+        self.rows = sorted(map(self.retimed, usable), key=lambda row: row.task.id)
+        self.held = list(read_table(given.heldout)) if given.heldout is not None else []
+
+    def kept(self, seed: int) -> list[MeasuredTask]:
+        """Those that a seed does not learn. Ids are hashes: their order says nothing."""
+        return self.rows[seed % FOLDS :: FOLDS]
+
+    def trained(self, seed: int) -> list[MeasuredTask]:
+        """The others."""
+        names = {row.task.id for row in self.kept(seed)}
+        return [row for row in self.rows if row.task.id not in names]
 
     def retimed(self, row: MeasuredTask) -> MeasuredTask:
         """With the second times of plans that have some."""
@@ -129,7 +140,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--start", default="nano-from-zero")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--epochs", type=float, default=6, help="passes of an arm")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=FOLDS)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--parallel", type=int, default=1, help="arms at a time")
     parser.add_argument("--arms", nargs="+", choices=list(ARMS))
@@ -163,7 +174,7 @@ def fitted(given: argparse.Namespace, tables: Tables, seed: int) -> None:
     if (given.out / f"choose-{seed}" / "checkpoints" / "fit").exists():
         return
     path = given.out / f"trained-{seed}.jsonl.gz"
-    write_table(path, tables.trained)
+    write_table(path, tables.trained(seed))
     request = ChooseRequest(
         tables=(path,), start=given.start, out=given.out / f"choose-{seed}", resume=True
     )
@@ -179,10 +190,11 @@ def play(given: argparse.Namespace, tables: Tables, seed: int) -> None:
     with RunFolder.open(
         folder, command="sft", name="arm", argv=(), config=config, resume=folder.exists()
     ) as run:
-        course = Course(run, model(run, tables.trained, start, config), tables.trained, (), config)
+        rows = tables.trained(seed)
+        course = Course(run, model(run, rows, start, config), rows, (), config)
         began = time.perf_counter()
         written(given, tables, course, seed, 0, 0.0)
-        for number in course.train("reward", tables.trained, None):
+        for number in course.train("reward", rows, None):
             written(given, tables, course, seed, number + 1, time.perf_counter() - began)
         run.finish("done")
 
@@ -192,72 +204,104 @@ def written(
 ) -> None:
     """Append the choices of every part."""
     row: dict[str, Any] = {"seed": seed, "arm": given.arm, "passes": passes, "s": round(took, 1)}
-    for part, rows in tables.of_part.items():
-        if rows:
-            picked = zip(rows, course.chosen(rows), strict=True)
-            row[part] = [tables.worth(task, one.plan) for task, one in picked]
+    for part, rows in (("kept", tables.kept(seed)), ("heldout", tables.held)):
+        picked = zip(rows, course.chosen(rows) if rows else (), strict=True)
+        row[part] = [tables.worth(task, one.plan) for task, one in picked]
     with (given.out / LINES).open("a") as lines:
         lines.write(json.dumps(row) + "\n")
-    default = fmean(tables.worth(task, task.default) for task in tables.of_part["validation"])
-    gained = fmean(row["validation"]) - default
-    print(f"seed {seed}, {given.arm}, pass {passes}: x{math.exp(gained):.3f} validated", flush=True)
+    default = fmean(tables.worth(task, task.default) for task in tables.kept(seed))
+    gained = fmean(row["kept"]) - default
+    print(
+        f"seed {seed}, {given.arm}, pass {passes}: x{math.exp(gained):.3f} on kept tasks",
+        flush=True,
+    )
 
 
 Line = dict[str, Any]
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Of each task the log-speedup before and after over the default's, and the best plan's."""
 
 
 def report(given: argparse.Namespace, tables: Tables) -> None:
     """Print and write the table; `figures.json` has the same."""
     lines = [json.loads(line) for line in (given.out / LINES).read_text().splitlines()]
-    by_arm: dict[str, dict[int, list[Line]]] = {}
-    for line in lines:
-        by_arm.setdefault(line["arm"], {}).setdefault(line["seed"], []).append(line)
-    text, found = list(table(tables, by_arm)), {}
-    for arm, of_seed in by_arm.items():
-        found[arm] = figures(tables, of_seed)
+    seeds = sorted({line["seed"] for line in lines})
+    arms = [*CHOSEN, *dict.fromkeys(line["arm"] for line in lines)]
+    found = {}
+    for arm in arms:
+        some = [line for line in lines if belongs(line["arm"], arm)]
+        of_seed = {seed: [line for line in some if line["seed"] == seed] for seed in seeds}
+        of_seed = {seed: of for seed, of in of_seed.items() if of}
+        if of_seed:
+            found[arm] = figures(tables, of_seed)
+    text = [f"seeds {seeds}, {len(tables.rows)} tasks of which a seed learns four fifths"]
+    text += table(found)
     (given.out / "figures.json").write_text(json.dumps(found, indent=1))
     (given.out / "figures.md").write_text("\n".join(text) + "\n")
     print("\n".join(text), flush=True)
 
 
-def stopped(lines: Sequence[Line]) -> tuple[Line, Line]:
-    """The line of the beginning, and that of the pass that validation chooses: the first, if none gains more than its error."""
-    first, *others = sorted(lines, key=lambda line: line["passes"])
-    best = max([first, *others], key=lambda line: fmean(line["validation"]))
-    gains = np.subtract(best["validation"], first["validation"])
-    error = stdev(gains.tolist()) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
-    return first, best if fmean(gains.tolist()) > ERRORS * error else first
+def belongs(arm: str, row: str) -> bool:
+    """Whether a row of the table is about an arm."""
+    return arm.partition("+")[0] == row.partition(",")[0] if row in CHOSEN else arm == row
+
+
+def stopped(lines: Sequence[Line], places: Sequence[int]) -> tuple[Line, Line]:
+    """The line of the beginning, and that of the pass that some kept tasks choose: the first, if none gains more than its error."""
+    first = min(lines, key=lambda line: line["passes"])
+    values = [np.array(line["kept"])[places] for line in lines]
+    before = np.array(first["kept"])[places]
+    best = max(range(len(lines)), key=lambda n: float(values[n].mean()))
+    gains = (values[best] - before).tolist()
+    error = stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+    return first, lines[best] if fmean(gains) > ERRORS * error else first
 
 
 def figures(tables: Tables, of_seed: Mapping[int, Sequence[Line]]) -> dict[str, Any]:
-    """Of an arm: passes by seed, and for each part the shares closed before it and after, and its own."""
-    chosen = {seed: stopped(lines) for seed, lines in of_seed.items()}
-    result: dict[str, Any] = {
-        "passes": {seed: line["passes"] for seed, (_, line) in chosen.items()},
-        "validated": fmean(
-            fmean(np.subtract(line["validation"], first["validation"]).tolist())
-            for first, line in chosen.values()
-        ),
-    }
-    for part, rows in tables.of_part.items():
-        if not rows:
-            continue
-        default = np.array([tables.worth(row, row.default) for row in rows])
-        gap = np.array([tables.gap(row) for row in rows])
-        before = np.mean([first[part] for first, _ in chosen.values()], axis=0)
-        after = np.mean([line[part] for _, line in chosen.values()], axis=0)
-        result[part] = {
-            "tasks": len(rows),
-            "before": shares(before - default, gap),
-            "after": shares(after - default, gap),
-            "own": shares(after - before, gap),
-            "own_by_seed": {
-                seed: float(np.subtract(line[part], first[part]).sum() / gap.sum())
-                for seed, (first, line) in chosen.items()
-            },
-            "over_default": math.exp(float((after - default).mean())),
+    """Of an arm or several: the pass of each seed, and for each part the shares closed before and after, and its own."""
+    chosen: dict[int, str] = {}
+    kept: list[Parts] = []
+    held: list[Parts] = []
+    for seed, lines in of_seed.items():
+        rows = tables.kept(seed)
+        for half in (0, 1):
+            places = list(range(half, len(rows), 2))
+            others = list(range(1 - half, len(rows), 2))
+            first, line = stopped(lines, places)
+            here = (np.array(one["kept"])[others] for one in (first, line))
+            kept.append(gains(tables, [rows[n] for n in others], *here))
+        first, line = stopped(lines, range(len(rows)))
+        chosen[seed] = f"{line['arm']} {line['passes']}"
+        if tables.held:
+            held.append(gains(tables, tables.held, first["heldout"], line["heldout"]))
+    result: dict[str, Any] = {"chosen": chosen, "kept": told(*map(np.concatenate, zip(*kept)))}
+    if held:
+        means = [np.mean(some, axis=0) for some in zip(*held)]
+        result["heldout"] = told(*means)
+        result["heldout"]["own_by_seed"] = {
+            seed: float((after - before).sum() / gap.sum())
+            for seed, (before, after, gap) in zip(of_seed, held)
         }
     return result
+
+
+def gains(tables: Tables, rows: Sequence[MeasuredTask], before: Any, after: Any) -> Parts:
+    """Over the default plans."""
+    default = np.array([tables.worth(row, row.default) for row in rows])
+    gap = np.array([tables.gap(row) for row in rows])
+    return np.array(before) - default, np.array(after) - default, gap
+
+
+def told(before: np.ndarray, after: np.ndarray, gap: np.ndarray) -> dict[str, Any]:
+    """Shares of the gap with intervals."""
+    return {
+        "tasks": len(gap),
+        "before": shares(before, gap),
+        "after": shares(after, gap),
+        "own": shares(after - before, gap),
+        "over_default": math.exp(float(after.mean())),
+        "best_over_default": math.exp(float(gap.mean())),
+    }
 
 
 def shares(gained: np.ndarray, gap: np.ndarray) -> list[float]:
@@ -268,23 +312,20 @@ def shares(gained: np.ndarray, gap: np.ndarray) -> list[float]:
     return [float(gained.sum() / gap.sum()), *ends]
 
 
-def table(tables: Tables, by_arm: Mapping[str, Mapping[int, Sequence[Line]]]) -> Iterator[str]:
-    """Of all arms, the best validated one first."""
-    parts = [part for part in PARTS if tables.of_part[part]]
-    told = ", ".join(f"{len(tables.of_part[part])} {part}" for part in parts)
-    yield f"{len(tables.trained)} tasks trained; {told}"
-    yield (
-        "| arm | passes by seed | "
-        + " | ".join(f"{part}: {what}" for part in parts for what in ("before", "after", "own"))
-        + " | over the default |"
-    )
-    yield "|---|---|" + "---|" * (3 * len(parts) + 1)
-    every = {arm: figures(tables, of_seed) for arm, of_seed in by_arm.items()}
-    for arm, one in sorted(every.items(), key=lambda item: -item[1]["validated"]):
+def table(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A row an arm."""
+    parts = [part for part in ("kept", "heldout") if part in next(iter(found.values()))]
+    names = ["arm", *(f"{part}: {what}" for part in parts for what in ("before", "after", "own"))]
+    names += [f"{part}: over the default (best)" for part in parts]
+    yield f"| {' | '.join(names)} |"
+    yield "|" + "---|" * len(names)
+    for arm, one in found.items():
         cells = [cell(one[part][what]) for part in parts for what in ("before", "after", "own")]
-        passes = ", ".join(str(n) for _, n in sorted(one["passes"].items()))
-        last = one[parts[-1]]["over_default"]
-        yield f"| {arm} | {passes} | {' | '.join(cells)} | x{last:.3f} |"
+        cells += [
+            f"x{one[part]['over_default']:.3f} (x{one[part]['best_over_default']:.3f})"
+            for part in parts
+        ]
+        yield f"| {arm} | {' | '.join(cells)} |"
 
 
 def cell(share: Sequence[float]) -> str:
