@@ -407,6 +407,7 @@ class _Programs:
             self.recurrences,
             cudnn.RECIPE in part.plan.recipes,
             writer.splits_rows,
+            made is part.composition.back,
         )
         self._hosts.append(host)
         program = host.program()

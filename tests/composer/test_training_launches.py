@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -117,6 +118,40 @@ def test_running_statistics_are_written_by_triton_kernels() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_backward_lets_go_of_what_it_has_read(kept: bool) -> None:
+    init = "self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 8)"
+    block = TrainingDropIn(
+        HEAD.format(init=init, text="self.b(F.gelu(self.a(x)))"), torch.randn(6, 8)
+    )
+    x = block.args[0].requires_grad_()
+    run, product = block.new._dvk_run, torch.mm
+    saved: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def counted(*given: torch.Tensor) -> torch.Tensor:
+        alive.append(sum(one() is not None for one in saved))
+        return product(*given)
+
+    def watched(*given: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
+        made = run(*given)
+        mine = {id(t) for t in (x, *block.new.parameters())}
+        saved.extend(weakref.ref(t) for t in made[1] if id(t) not in mine and t._base is None)
+        return made
+
+    block.new.__dict__["_dvk_run"] = watched
+    result = block.new(x).sum()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "mm", counted)
+        first = torch.autograd.grad(result, x, retain_graph=kept)
+    assert len(alive) == 4 and len(saved) >= 2
+    assert (alive[-1] == alive[0]) is kept
+    if kept:
+        assert torch.equal(first[0], torch.autograd.grad(result, x)[0])
+    else:
+        assert alive[-1] == 0
 
 
 def test_counters_that_grow_by_other_numbers_are_written_apart() -> None:

@@ -79,6 +79,7 @@ class HostWriter:
         recurrences: those of earlier programs in the same drop-in.
         benchmark: cuDNN measures the algorithms of convolutions.
         splits_rows: as for `Codegen`.
+        frees_inputs: the caller holds none of the arguments.
     """
 
     def __init__(
@@ -94,7 +95,9 @@ class HostWriter:
         recurrences: Recurrences | None = None,
         benchmark: bool = False,
         splits_rows: bool = False,
+        frees_inputs: bool = False,
     ):
+        self.frees_inputs = frees_inputs
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
         self.launch, self.allow_inplace, self.device, self.benchmark = (
             launch,
@@ -128,7 +131,7 @@ class HostWriter:
             alive = {
                 n
                 for p, n in self.names.items()
-                if p in self.outputs or last.get(p, -1) > number or p.kind == "source"
+                if p in self.outputs or last.get(p, -1) > number or self._stays(p)
             }
             dead = [
                 self.names[p]
@@ -152,6 +155,11 @@ class HostWriter:
             results(self.graph, self.prims, self.names, self.allocated, tail, result),
             any(store.places for kernel in self.kernels.values() for store in kernel.stores),
         )
+
+    def _stays(self, prim: IRNode) -> bool:
+        """It is held elsewhere."""
+        given = self.frees_inputs and prim.node is not None and prim.node.op == "input"
+        return prim.kind == "source" and not given
 
     def _weights(self, result: str) -> list[Node]:
         """Held tensors whose names occur in the program."""

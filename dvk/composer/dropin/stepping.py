@@ -78,8 +78,9 @@ def _back(number: int, one: Fused) -> str:
         if any("_dvk_values" in line for line in program.lines)
         else []
     )
-    body = "\n".join([*renewed, *ready, *program.lines, f"return {program.result}"])
-    return f"    def {method('back', number)}({', '.join(['self', *takes])}):\n{textwrap.indent(body, ' ' * 8)}"
+    unpacked = [f"{', '.join(takes)}, = _dvk_given", "_dvk_given.clear()"]
+    body = "\n".join([*unpacked, *renewed, *ready, *program.lines, f"return {program.result}"])
+    return f"    def {method('back', number)}(self, _dvk_given):\n{textwrap.indent(body, ' ' * 8)}"
 
 
 def _ready(name: str, node: Node) -> str:

@@ -81,7 +81,7 @@ def derivative(device: str, number: int, one: Fused, name: str, found: Results) 
     sources += [place.get(str(n.target)) for n in one.program.weights]
     outputs = [m.name for m in found.made]
     program = f"_dvk_program_{number + 1}"
-    back = f"dvk_fused.{method('back', number)}(None, {', '.join(takes)})"
+    back = f"dvk_fused.{method('back', number)}(None, [{', '.join(takes)}])"
     if one.captured.under is not None:
         back = f"dvk_cast_off({device!r}, lambda: {back})"
     return f'''

@@ -31,19 +31,23 @@ class dvk_step(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> tuple:
         call, sources, versions = ctx.dvk_call
-        module, names, pulled, given = call
+        module, names, pulled, arguments = call
         if pulled is not None:
             tangents = tuple([t for t, one in zip(tangents, pulled) if one])
-        saved = ctx.saved_tensors  # raises as eager does if one was written since
+        given = [*ctx.saved_tensors, *tangents]  # raises as eager does if one was written since
+        # The program lets go of each after its last use, unless the graph is kept for another backward.
+        ctx.maybe_clear_saved_tensors()
         wanted = ctx.needs_input_grad
         if torch.is_grad_enabled():
             pulled = pulled or (True,) * len(tangents)
-            grads = dvk_again(module, names, pulled, given, sources, versions, tangents, wanted[1:])
+            grads = dvk_again(
+                module, names, pulled, arguments, sources, versions, tangents, wanted[1:]
+            )
         elif torch.is_autocast_enabled(module._dvk_device):
             with torch.autocast(module._dvk_device, enabled=False):
-                grads = getattr(module, names[1])(*saved, *tangents)
+                grads = getattr(module, names[1])(given)
         else:
-            grads = getattr(module, names[1])(*saved, *tangents)
+            grads = getattr(module, names[1])(given)
         if all(wanted[1:]):
             return (None, *grads)
         return (None, *(g if want else None for g, want in zip(grads, wanted[1:])))
