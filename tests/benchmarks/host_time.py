@@ -3,7 +3,8 @@
     python -m tests.benchmarks.host_time [--device cuda] [--calls 10 50 200] [--json]
 
 Chains of the given length. `library`: convolutions, norms and products that stay with PyTorch, and one kernel at the end, so that the
-drop-in makes the same calls as eager; `fused`: products, each followed by a kernel.
+drop-in makes the same calls as eager; `fused`: products, each followed by a kernel; `training`: steps, forward and backward, of batch
+norms and activations.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 
 from dvk import backends, tasks
-from dvk.composer import Plan, applicable, capture, fuse, write
+from dvk.composer import Plan, applicable_to, capture, fuse, write
 from dvk.composer.plan_space import MEASURED
 from dvk.config import Limits
 from dvk.tasks.sourcefile import execute
@@ -59,6 +60,20 @@ def get_inputs():
 def get_init_inputs():
     return []
 """,
+    "training": HEAD
+    + """
+        self.layers = nn.ModuleList(
+            layer for _ in range({num} // 2) for layer in (nn.BatchNorm1d(8), nn.ReLU())
+        )
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+def get_inputs():
+    return [torch.randn(4, 8)]
+def get_init_inputs():
+    return []
+""",
 }
 
 
@@ -77,21 +92,33 @@ def per_call_us(call: Callable[[], Any], seconds: float) -> float:
     return median(batches)
 
 
+def step(model: torch.nn.Module, x: torch.Tensor) -> Callable[[], tuple[torch.Tensor, ...]]:
+    """A training step: the gradients of the weights."""
+    weights, along = list(model.parameters()), torch.ones_like(x)
+    return lambda: torch.autograd.grad(model(x), weights, along)
+
+
 def rows(network: str, num_calls: int, device: str, seconds: float) -> dict[str, float]:
     """µs a call of eager and of the drop-in, for a network of about `num_calls` operators."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chain.py"
         path.write_text(NETWORKS[network].format(num=num_calls))
-        task = tasks.load(str(path), device=device, limits=Limits())  # type: ignore[arg-type]
+        train = network == "training"
+        task = tasks.load(str(path), device=device, limits=Limits(), train=train)  # type: ignore[arg-type]
         captured = capture(task, Limits())
     backend = backends.default(task.device)
-    names = applicable(captured.graph, task.device, backend)
+    names = applicable_to(captured, task.device, backend)
     plan = Plan(tuple(name for name in names if name not in MEASURED))
     made = write(task, captured, fuse(task, captured, plan.recipes), plan, backend)
     module = execute(made.source, role="candidate")
     old, new = module.Model().to(device), module.ModelNew().to(device)
     new.load_state_dict(old.state_dict())
     x = module.get_inputs()[0].to(device)
+    if train:
+        steps = {"eager": step(old, x), "drop-in": step(new, x)}
+        for made, want in zip(steps["drop-in"](), steps["eager"](), strict=True):
+            torch.testing.assert_close(made, want, rtol=1e-2, atol=1e-3)
+        return {name: per_call_us(one, seconds) for name, one in steps.items()}
     with torch.no_grad():
         torch.testing.assert_close(new(x), old(x), rtol=1e-3, atol=1e-3)
         return {
