@@ -20,7 +20,7 @@ from dvk.composer.codegen.triton.matmul_sums import behind
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.errors import CannotCompose
-from dvk.composer.ir.loops import Instr, Kernel, Ref
+from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref
 from dvk.composer.ir.nodes import BYTES, INTS
 from dvk.composer.ir.schedules.triton import TritonLanes
 
@@ -206,20 +206,24 @@ def _element(
     return (tuple(scales), zero) if _is_nibble(place, instr.args[0], words, digit) else None
 
 
+def _number(place: Kernel, value: Argument) -> int | None:
+    """An integer that is known here, such as the shift of a digit."""
+    while isinstance(value, Ref):
+        instr = place.instrs[value.id]
+        if instr.op != "as" or instr.type not in INTS:
+            return None
+        value = instr.args[0]
+    return int(value)
+
+
 def _is_nibble(place: Kernel, value: Ref, words: Instr, digit: int) -> bool:
     instr, shift, masked = _same(place, place.instrs[value.id]), 0, False
-    while instr.op in ("band", "shr") and instr.args and isinstance(instr.args[0], Ref):
-        number = instr.args[1]
-        if isinstance(number, Ref):
-            number = _same(place, place.instrs[number.id]).args[0]  # a number of the digit
-        if (
-            isinstance(number, Ref)
-            or (instr.op == "band" and number != 15)
-            or (masked and instr.op == "band")
-        ):
+    while instr.op in ("band", "shr") and isinstance(instr.args[0], Ref):
+        number = _number(place, instr.args[1])
+        if number is None or (instr.op == "band" and (masked or number != 15)):
             return False
         masked = masked or instr.op == "band"
-        shift += int(number) if instr.op == "shr" else 0
+        shift += number if instr.op == "shr" else 0
         instr = _same(place, place.instrs[instr.args[0].id])
     last = words.type == "uint8" and shift == 4
     return instr.id == words.id and shift == 4 * digit and (masked or last)
