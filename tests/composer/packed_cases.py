@@ -27,6 +27,18 @@ def pairs(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
     return F.silu(x @ (w * s[..., None]).reshape(q.shape[0], -1).t()) * 2
 
 
+def gated(
+    x: torch.Tensor, q: torch.Tensor, s: torch.Tensor, r: torch.Tensor, t: torch.Tensor
+) -> torch.Tensor:
+    """Two products with one operand, as in a gated MLP."""
+    up = x @ ((_bytes(r, x) - 8).reshape(*t.shape, -1) * t[..., None]).flatten(1).t()
+    return F.silu(x @ ((_bytes(q, x) - 8).reshape(*s.shape, -1) * s[..., None]).flatten(1).t()) * up
+
+
+def _bytes(q: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.stack(((q & 0xF).to(x.dtype), (q >> 4).to(x.dtype)), -1)
+
+
 def halves(x: torch.Tensor, q: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
     """Bytes whose low nibbles are the first half of k."""
     w = torch.cat((q & 0xF, q >> 4), dim=-1).to(x.dtype) - 8.0
@@ -115,6 +127,19 @@ PACKED_CASES: dict[str, Case] = {
     "packed_lanes_of_pairs": Case(
         pairs,
         lambda: [rand(8, 256, dtype=BRAIN), byte(16, 128), rand(16, 1, dtype=BRAIN)],
+        2e-2,
+        LANES,
+        interpreted=LANES,
+    ),
+    "packed_lanes_of_two": Case(
+        gated,
+        lambda: [
+            rand(2, 256, dtype=BRAIN),
+            byte(32, 128),
+            rand(32, 2, dtype=BRAIN) / 9,
+            byte(32, 128),
+            rand(32, 2, dtype=BRAIN) / 9,
+        ],
         2e-2,
         LANES,
         interpreted=LANES,

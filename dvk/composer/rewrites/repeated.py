@@ -7,14 +7,14 @@ each recompute a value may take less time than one that stores it for the other.
 
 from __future__ import annotations
 
-from dvk.composer.ir.effects import draws, pinned
+from dvk.composer.ir.effects import draws, pinned, refs
 from dvk.composer.rewrites.edit import packet, rebuilt, rename, returned_memory
 from dvk.records import Graph, Node
 
 
 def rewrite(graph: Graph) -> Graph | None:
     """The graph without repetitions, or None if there are none."""
-    kept, handed_out = pinned(graph), returned_memory(graph)
+    kept, handed_out = pinned(graph) | _shifts(graph), returned_memory(graph)
     first: dict[str, Node] = {}
     renamed: dict[str, str] = {}
     for node in graph.nodes:
@@ -37,6 +37,21 @@ def rewrite(graph: Graph) -> Graph | None:
             handed_out.add(known.name)
         renamed[node.name] = known.name
     return rebuilt(graph, {name: [] for name in renamed}, renamed) if renamed else None
+
+
+SHIFTS = ("__rshift__", "__lshift__", "bitwise_right_shift", "bitwise_left_shift")
+
+
+def _shifts(graph: Graph) -> set[str]:
+    """What words are shifted by: in the kernel of each reader it is a number, in memory it is none."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        operands = list(node.args)
+        if packet(node) in SHIFTS:
+            found |= set(refs(operands[1:]))
+        elif node.name in found and len(operands) and len(set(refs(operands))) == 1:
+            found |= set(refs(operands))
+    return found
 
 
 def _is_pure(node: Node) -> bool:

@@ -21,6 +21,7 @@ from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Affine, Var
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref
+from dvk.composer.ir.matmul_form import MatmulTerm
 from dvk.composer.ir.nodes import BYTES, INTS
 from dvk.composer.ir.schedules.triton import TritonLanes
 
@@ -28,6 +29,8 @@ RESULTS = 16
 """Results of a program."""
 MAX_SHORT = 8
 """Rows that a product of matrix units holds."""
+MAX_TERMS = 2
+"""Sums that the registers of a thread hold beside what it unpacks."""
 STEP = 128
 """Places of k that a warp reads at once: 16 bytes a thread of four bits, four threads a line."""
 
@@ -83,15 +86,23 @@ UNIT = 64.0
 
 
 @dataclass(frozen=True)
+class LaneTerm:
+    """One sum of a product on lanes: of (elements of words - zero) * scales, times the factor."""
+
+    reduce: int
+    words: Instr
+    scales: tuple[Instr, ...]
+    zero: Instr | float
+
+
+@dataclass(frozen=True)
 class LaneForm:
     """A product that can run on lanes."""
 
     packed: PackedForm
-    words: Instr
+    terms: tuple[LaneTerm, ...]
     factor: Instr
-    """The short operand, bf16 in memory."""
-    scales: tuple[Instr, ...]
-    zero: Instr | float
+    """The short operand of all terms, bf16 in memory."""
     long: Var
     k: int
 
@@ -99,43 +110,63 @@ class LaneForm:
 def lane_form(kernel: Kernel) -> LaneForm | None:
     """The form of a product with words of four bits along k, in order; None for other kernels."""
     packed = packed_form(kernel)
-    if packed is None or not packed.is_summed or packed.across or len(packed.form.terms) != 1:
+    if packed is None or not packed.is_summed or packed.across:
         return None
-    term, wide = packed.form.terms[0], packed.wide
+    terms, wide = packed.form.terms, packed.wide
     longs = [v for v in (packed.form.columns if wide else packed.form.rows) if v.size > 1]
     shorts = packed.form.rows if wide else packed.form.columns
-    if len(longs) != 1 or math.prod(v.size for v in shorts) > MAX_SHORT or len(packed.words) != 1:
+    factors = {(t.left if wide else t.right).id for t in terms}
+    one = len(longs) == 1 and len(factors) == 1 and len(terms) <= MAX_TERMS
+    if not one or math.prod(v.size for v in shorts) > MAX_SHORT:
         return None
     reduced = [v for v in packed.kernel.reduced if v.size > 1 and v is not packed.digit]
     k = math.prod(v.size for v in reduced) * packed.digit.size
-    (long,), words = longs, packed.words[0]
-    bits = 8 * BYTES[packed.kernel.inputs[words.buffer].dtype]
-    if bits != 4 * packed.digit.size or long.size % RESULTS or k % STEP or words.bounds:
+    factor = factors.pop()
+    if longs[0].size % RESULTS or k % STEP or not _follows(packed, factor, reduced, shorts):
         return None
-    if words.offset != _line({long: k * 4 // bits}, reduced, 1):
+    found = [_term(packed, t, longs[0], reduced, k) for t in terms]
+    made = tuple(t for t in found if t is not None)
+    if len(made) < len(terms):
         return None
-    sides = [(p.instrs[term.left.id], p.instrs[term.right.id]) for p in packed.places]
-    found = [
-        _element(p, (right if wide else left), words, n)
-        for n, (p, (left, right)) in enumerate(zip(packed.places, sides, strict=True))
-    ]
-    if None in found or len(set(found)) != 1:
+    return LaneForm(packed, made, packed.places[0].instrs[factor], longs[0], k)
+
+
+def _follows(packed: PackedForm, factor: int, reduced: list[Var], shorts: tuple[Var, ...]) -> bool:
+    """The short operand is bf16 in memory, and its places of k follow each other."""
+    for n, place in enumerate(packed.places):
+        load = place.instrs[factor]
+        if load.op != "load" or load.bounds or place.inputs[load.buffer].dtype != "bfloat16":
+            return False
+        shape = {v: load.offset.coef(v) for v in shorts if load.offset.coef(v)}
+        if len(shape) > 1 or any(step % 8 for step in shape.values()):
+            return False
+        if load.offset != _line(shape, reduced, packed.digit.size).shift(n):
+            return False
+    return True
+
+
+def _term(
+    packed: PackedForm, term: MatmulTerm, long: Var, reduced: list[Var], k: int
+) -> LaneTerm | None:
+    side = (term.right if packed.wide else term.left).id
+    inside = needed(packed.places[0], [side])
+    words = [w for w in packed.words if w.id in inside]
+    if len(words) != 1 or words[0].bounds:
         return None
-    scales, zero = found[0]  # type: ignore[misc]
+    bits = 8 * BYTES[packed.kernel.inputs[words[0].buffer].dtype]
+    ordered = words[0].offset == _line({long: k * 4 // bits}, reduced, 1)
+    if bits != 4 * packed.digit.size or not ordered:
+        return None
+    found = {
+        _element(place, place.instrs[side], words[0], n) for n, place in enumerate(packed.places)
+    }
+    element = found.pop()
+    if element is None or found:
+        return None
+    scales, zero = element
     loads = [*scales, *([zero] if isinstance(zero, Instr) else [])]
-    if not all(_fits(load, long, reduced, packed) for load in loads):
-        return None
-    factors = [left if wide else right for left, right in sides]
-    for n, factor in enumerate(factors):
-        shape = {v: factor.offset.coef(v) for v in shorts if factor.offset.coef(v)}
-        aligned = all(step % 8 == 0 for step in shape.values())
-        if factor.op != "load" or factor.bounds or not aligned or len(shape) > 1:
-            return None
-        if factor.offset != _line(shape, reduced, packed.digit.size).shift(n):
-            return None
-    if packed.kernel.inputs[factors[0].buffer].dtype != "bfloat16":
-        return None
-    return LaneForm(packed, words, factors[0], scales, zero, long, k)
+    fits = all(_fits(load, long, reduced, packed) for load in loads)
+    return LaneTerm(term.reduce.id, words[0], scales, zero) if fits else None
 
 
 def _line(outer: dict[Var, int], reduced: list[Var], step: int) -> Affine:
@@ -255,13 +286,14 @@ def functions(kernel: Kernel, schedule: TritonLanes) -> tuple[list[TritonFunctio
     base = "0" if long.blocks == 1 else f"{at[long.program]} * {RESULTS}"
     _loop(writer, form, schedule, base, short.size)
     tile.define(long, base)
-    reduce = packed.form.terms[0].reduce.id
     for place in range(short.size):
         tile.again(short, str(place))
-        tile.put(f"both = tl.join(c{place % 2}, c{2 + place % 2})")
-        tile.put(f"both = tl.where((lane % 4 == {place // 2})[:, None], both, 0.0)")
-        tile.put(f"both = tl.sum(tl.sum(tl.reshape(both, [{schedule.warps}, 8, 4, 2]), 2), 0)")
-        tile.put(f"v{reduce} = tl.reshape(tl.trans(both), [{RESULTS}])")
+        for number, term in enumerate(form.terms):
+            low = 4 * number + place % 2
+            tile.put(f"both = tl.join(c{low}, c{low + 2})")
+            tile.put(f"both = tl.where((lane % 4 == {place // 2})[:, None], both, 0.0)")
+            tile.put(f"both = tl.sum(tl.sum(tl.reshape(both, [{schedule.warps}, 8, 4, 2]), 2), 0)")
+            tile.put(f"v{term.reduce} = tl.reshape(tl.trans(both), [{RESULTS}])")
         behind(writer, set())
     text, params = writer.source(kernel.name)
     helpers = _PRODUCTS.format(name=kernel.name, threads=32 * schedule.warps)
@@ -272,46 +304,57 @@ def functions(kernel: Kernel, schedule: TritonLanes) -> tuple[list[TritonFunctio
 def _loop(
     writer: TritonWriter, form: LaneForm, schedule: TritonLanes, base: str, rows: int
 ) -> None:
-    """Declare `c0` to `c3`: sums of a thread's two lines and two rows."""
-    tile, name, warps, steps = writer.tile, writer.k.name, schedule.warps, schedule.steps
-    words, factor = form.words, form.factor
+    """Declare `c0` to `c3`, and four more for each further term: sums of a thread's two lines and two rows."""
+    tile, factor, warps = writer.tile, form.factor, schedule.warps
     inner = [v for v in form.packed.kernel.reduced if v in factor.offset.vars]
-    line = form.k // 8
     reach = next((factor.offset.coef(v) for v in factor.offset.vars if v not in inner), 0)
-    for buffer in (words.buffer, factor.buffer):
-        writer.params.add(f"a{buffer}")
-    wide = ".to(tl.int64)" if tile.wide else ""
     int32 = ".to(tl.pointer_type(tl.int32))"
     tile.put(f"lane = tl.arange(0, {32 * warps})")
-    tile.put(
-        f"line = ({base} + lane % 32 // 4){wide}" if wide else f"line = {base} + lane % 32 // 4"
-    )
-    tile.put(f"turn = lane // 32 * {steps}")
-    tile.put(f"words = a{words.buffer}{int32} + line * {line} + turn * 16 + lane % 4 * 4")
+    line = f"{base} + lane % 32 // 4"
+    tile.put(f"line = ({line}).to(tl.int64)" if tile.wide else f"line = {line}")
+    tile.put(f"turn = lane // 32 * {schedule.steps}")
+    for number, term in enumerate(form.terms):
+        writer.params.add(f"a{term.words.buffer}")
+        start = f"a{term.words.buffer}{int32} + line * {form.k // 8}"
+        tile.put(f"words{number} = {start} + turn * 16 + lane % 4 * 4")
+    writer.params.add(f"a{factor.buffer}")
     row = f" + tl.minimum(lane % 32 // 4, {rows - 1}) * {reach // 2}" if reach else ""
     tile.put(f"factors = a{factor.buffer}{int32}{row} + turn * 64 + lane % 4 * 16")
-    for n in range(4):
+    for n in range(4 * len(form.terms)):
         tile.put(f"c{n} = tl.zeros([{32 * warps}], tl.float32)")
-    tile.enter(f"for step in tl.range(0, {form.k // STEP}, {warps * steps}):")
-    for number in range(steps):
-        at = f"step + {number}" if number else "step"
-        tile.put(f"at = {at}")
-        tile.put(f"l0, l1, l2, l3 = {name}_four(words + at * 16)")
-        tile.put(f"h0, h1, h2, h3 = {name}_four(words + at * 16 + {8 * line})")
-        for half, shift in ((0, ""), (1, " + 8")):
-            tile.put(f"z{half} = {name}_twice({_zero(writer, form, shift)})")
-            tile.put(f"s{half} = {_scale(writer, form, shift)}")
-        sums = "tl.zeros_like(c0), tl.zeros_like(c1), tl.zeros_like(c2), tl.zeros_like(c3)"
-        for part in range(4):
-            shift = f" + {4 * part}" if part else ""
-            tile.put(f"x0, x1, x2, x3 = {name}_four(factors + at * 64{shift})")
-            tile.put(
-                f"d0, d1, d2, d3 = {name}_products({sums}, l{part}, h{part}, x0, x1, x2, x3, z0, z1)"
-            )
-            sums = "d0, d1, d2, d3"
-        for n in range(4):
-            tile.put(f"c{n} = tl.fma(d{n}, s{n // 2}, c{n})")
+    tile.enter(f"for step in tl.range(0, {form.k // STEP}, {warps * schedule.steps}):")
+    for number in range(schedule.steps):
+        tile.put(f"at = step + {number}" if number else "at = step")
+        _step(writer, form)
     tile.leave()
+
+
+def _step(writer: TritonWriter, form: LaneForm) -> None:
+    """Add 128 places of k."""
+    tile, name = writer.tile, writer.k.name
+    for number, term in enumerate(form.terms):
+        where = f"words{number} + at * 16"
+        for side, shift in (("l", ""), ("h", f" + {form.k}")):
+            parts = ", ".join(f"{side}{4 * number + n}" for n in range(4))
+            tile.put(f"{parts} = {name}_four({where}{shift})")
+        for half, shift in ((0, ""), (1, " + 8")):
+            zero = f"tl.zeros_like(c0) + {term.zero!r}"
+            if isinstance(term.zero, Instr):
+                zero = _read(writer, form, term.zero, shift)
+            scales = [_read(writer, form, load, shift) for load in term.scales]
+            tile.put(f"z{2 * number + half} = {name}_twice({zero})")
+            tile.put(f"s{2 * number + half} = {' * '.join([*scales, repr(UNIT)])}")
+    for part in range(4):
+        shift = f" + {4 * part}" if part else ""
+        tile.put(f"x0, x1, x2, x3 = {name}_four(factors + at * 64{shift})")
+        for number in range(len(form.terms)):
+            sums = ", ".join(f"d{4 * number + n}" for n in range(4))
+            start = sums if part else ", ".join(["tl.zeros_like(c0)"] * 4)
+            both = f"l{4 * number + part}, h{4 * number + part}"
+            zeros = f"z{2 * number}, z{2 * number + 1}"
+            tile.put(f"{sums} = {name}_products({start}, {both}, x0, x1, x2, x3, {zeros})")
+    for n in range(4 * len(form.terms)):
+        tile.put(f"c{n} = tl.fma(d{n}, s{n // 2}, c{n})")
 
 
 def _read(writer: TritonWriter, form: LaneForm, load: Instr, shift: str) -> str:
@@ -329,13 +372,3 @@ def _read(writer: TritonWriter, form: LaneForm, load: Instr, shift: str) -> str:
     if load.offset.const:
         parts.append(str(load.offset.const))
     return f"tl.load({' + '.join(parts)}).to(tl.float32)"
-
-
-def _zero(writer: TritonWriter, form: LaneForm, shift: str) -> str:
-    if isinstance(form.zero, Instr):
-        return _read(writer, form, form.zero, shift)
-    return f"tl.zeros_like(c0) + {form.zero!r}"
-
-
-def _scale(writer: TritonWriter, form: LaneForm, shift: str) -> str:
-    return " * ".join([*(_read(writer, form, load, shift) for load in form.scales), repr(UNIT)])
