@@ -35,6 +35,8 @@ class Recipe:
     """Where a recipe without rewrite would change something."""
     decomposes: bool = False
     """It decomposes operators, so that other recipes apply to the parts."""
+    after: tuple[str, ...] = ()
+    """Recipes that may make what it applies to."""
 
     def applies(self, occasion: Occasion) -> bool:
         """It would change something; a rewrite is checked by trying it."""

@@ -149,6 +149,7 @@ RECIPES: dict[str, Recipe] = {
             "a library convolution with a bias, which PyTorch adds in a kernel after it",
             same_everywhere(convolution_bias.rewrite),
             devices=("cuda",),
+            after=("fold_batch_norm", "fold_batch_norm_finite"),
         ),
         Recipe(
             "unroll_reductions",
@@ -363,11 +364,19 @@ def applicable(
     ]
     apart = rewrite(graph, tuple(recipe.name for recipe in wanted if recipe.decomposes), device)
     occasion = Occasion(graph, apart, device, writer.has_families)
-    return [
-        recipe.name
-        for recipe in wanted
-        if (recipe.exact or inexact) and device in recipe.devices and recipe.applies(occasion)
-    ]
+    found: list[str] = []
+    for recipe in wanted:
+        if (recipe.exact or inexact) and device in recipe.devices:
+            before = tuple(name for name in recipe.after if name in found)
+            if recipe.applies(occasion) or (before and _applies_after(recipe, before, occasion)):
+                found.append(recipe.name)
+    return found
+
+
+def _applies_after(recipe: Recipe, before: tuple[str, ...], occasion: Occasion) -> bool:
+    """A recipe applies to what others leave: a folded batch norm, for one, leaves a bias."""
+    graph = rewrite(occasion.graph, before, occasion.device)
+    return recipe.rewrite is not None and recipe.rewrite(graph, occasion.device) is not None
 
 
 def applicable_to(

@@ -49,6 +49,24 @@ def test_statistics_are_apart_where_the_layout_changes(
     assert added.family == "pointwise"
 
 
+class NormAfter(nn.Module):
+    """A transposed convolution, a batch norm by the batch's statistics and an activation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.ConvTranspose2d(channels, channels, 4, 2, 1)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.norm(self.conv(x)))
+
+
+def test_statistics_of_channels_last_memory_are_apart_from_a_result_in_rows() -> None:
+    *_, statistics, scaled = kernels(NormAfter(24), torch.randn(8, 24, 30, 30))
+    assert statistics.family == "column" and not stores_elements(statistics)
+    assert scaled.family == "pointwise"
+
+
 def test_statistics_stay_where_it_does_not_change_or_pays_too_little() -> None:
     model = NormBefore(24, lambda x: x)
     large, small = torch.randn(8, 24, 60, 60), torch.randn(4, 24, 20, 20)

@@ -177,6 +177,15 @@ def test_a_bias_with_nothing_to_fuse_goes_back_into_its_call() -> None:
     assert [one.summary for one in made.ordered] == ["add → max"]
 
 
+def test_the_bias_of_a_folded_batch_norm_is_added_after_the_convolution() -> None:
+    model = Stack(nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6), nn.GELU()).eval()
+    graph = capture(model, torch.randn(2, 4, 7, 9)).graph
+    assert "convolution_bias" in applicable(graph, "cuda", "triton")
+    assert "convolution_bias" not in applicable(
+        graph, "cuda", "triton", but=("fold_batch_norm", "fold_batch_norm_finite")
+    )
+
+
 class Net(nn.Module):
     """A residual, a transposed convolution, a concatenation and pools between convolutions."""
 

@@ -152,6 +152,7 @@ def test_every_schedule_agrees_with_torch_with_64_bit_offsets(
     interpreted: dict[str, list[str]], name: str
 ) -> None:
     assert interpreted[f"wide:{name}"] == []
+    assert interpreted[f"far:{name}"] == []
 
 
 @pytest.mark.parametrize("name", SCALARS)
@@ -222,6 +223,18 @@ def test_sizes_that_divide_need_no_mask() -> None:
     assert "mask" not in renderer.render(kernel, renderer.default_schedule(kernel))
     odd = kernel_of(lambda x: torch.relu(x) * 2, rand(63, 63))
     assert "xmask" in renderer.render(odd, renderer.default_schedule(odd))
+
+
+def test_whole_blocks_of_an_odd_number_of_elements_need_no_mask() -> None:
+    flat = kernel_of(lambda x: x + 1, meta(3, 1367))
+    assert "if tl.program_id(0) < " in renderer.render(flat, renderer.default_schedule(flat))
+    even = kernel_of(lambda x: x + 1, meta(4, 1367))
+    assert "if " not in renderer.render(even, renderer.default_schedule(even))
+    total = kernel_of(lambda x: x.sum(), meta(3, 30001))
+    (split,) = [s for s in renderer.schedules(total) if s.kind == "split"][:1]
+    text = renderer.render(total, split)
+    loop = text[text.index("for r0") : text.index("if whole < left")]
+    assert "mask" not in loop
 
 
 def test_contiguous_inputs_are_walked_by_one_index_without_division() -> None:

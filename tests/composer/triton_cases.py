@@ -130,6 +130,15 @@ CASES: dict[str, Case] = {
     "softmax_loop": Case(
         lambda x: torch.softmax(x, -1), lambda: [rand(3, 2100)], kinds=kinds("persistent", "looped")
     ),
+    "odd_elements": Case(
+        lambda x: F.silu(x) + 1, lambda: [rand(3, 1367).to(torch.float16)], 2e-3, kinds("flat")
+    ),
+    "odd_total": Case(
+        lambda x, y: F.smooth_l1_loss(x, y),
+        lambda: [rand(3, 3001), rand(3, 3001)],
+        kinds=kinds("split"),
+    ),
+    "odd_variance": Case(lambda x: x.var(), lambda: [rand(3, 3001, shift=3)], 2e-5, kinds("split")),
     "log_softmax_split": Case(
         lambda x: torch.log_softmax(x * 4, -1),
         lambda: [rand(2, 8500)],
@@ -379,6 +388,8 @@ WIDE = (
     "softmax",
     "log_softmax_split",
     "layer_norm_far",
+    "odd_total",
+    "odd_variance",
     "sum_columns",
     "cross_entropy",
 )

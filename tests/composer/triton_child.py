@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from dvk.composer.codegen import triton as renderer
-from dvk.composer.codegen.triton import writer
+from dvk.composer.codegen.analysis.tiles import NARROW
+from dvk.composer.codegen.triton import split, writer
 from dvk.composer.ir.schedules.triton import TritonSchedule
 from tests.composer.attention_cases import ATTENTION_CASES
 from tests.composer.children import share
@@ -176,7 +177,10 @@ def run_all() -> None:
     writer.needs_int64 = lambda kernel: True  # as for tensors too large for a test
     for name in WIDE:
         report(f"wide:{name}", lambda case=CASES[name]: run_case(case))  # type: ignore[misc]
-    writer.needs_int64 = narrow
+    split.NARROW = 0  # as for rows of more elements than 32 bits count
+    for name in WIDE:
+        report(f"far:{name}", lambda case=CASES[name]: run_case(case))  # type: ignore[misc]
+    writer.needs_int64, split.NARROW = narrow, NARROW
     for name, (function, values) in SCALARS.items():
         report(f"scalar:{name}", lambda f=function, v=values: run_scalar(f, v))  # type: ignore[misc]
     for name, special in SPECIALS.items():

@@ -39,7 +39,7 @@ def kept_apart(part: Partition, strides: Strides, fixed: Collection[IRNode]) -> 
                 if not group.is_row_level(p)
             ]
             lead = _fastest_read(group, strides)
-            if lead in group.reduced and any(_fastest(one) is not lead for one in offsets):
+            if lead is not None and any(_fastest(one) is not lead for one in offsets):
                 result |= _scaled(group)
     return result
 

@@ -83,7 +83,7 @@ def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
     if name == "silu":
         y = low.pointwise("mul", x, low.pointwise("sigmoid", x))
     elif name == "mish":
-        y = low.pointwise("mul", x, low.pointwise("tanh", softplus(x)))
+        y = _mish(low, x)
     elif name == "softsign":
         y = low.pointwise("div", x, low.pointwise("add", low.pointwise("abs", x), 1.0))
     elif name == "tanhshrink":
@@ -102,6 +102,16 @@ def _activation(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, An
             "mul", low.pointwise("mul", x, ramp) if name == "hardswish" else ramp, 1 / 6
         )
     return finish(low, node, y)
+
+
+def _mish(low: Lowering, x: View) -> View:
+    """x·tanh(log(1 + w)) with w = exp(x), as x·n / (n + 2) with n = w·(w + 2): one function where there were three.
+
+    From x = 20 on the quotient is 1, also in float64.
+    """
+    w = low.pointwise("exp", low.pointwise("min", x, 20.0))
+    n = low.pointwise("mul", w, low.pointwise("add", w, 2.0))
+    return low.pointwise("mul", x, low.pointwise("div", n, low.pointwise("add", n, 2.0)))
 
 
 def log_sigmoid(low: Lowering, x: View) -> View:

@@ -16,6 +16,8 @@ from dvk.composer.ir.loops import READS, Kernel
 from dvk.composer.ir.symint import SymbolicSize
 
 INT32 = 2**31
+NARROW = INT32 - (1 << 16)
+"""What indices of 32 bits reach, with room for a block."""
 
 
 @dataclass
@@ -27,6 +29,8 @@ class TileAxis:
     block: int = 1
     masked: bool = False
     """Lanes may exceed `size`, so accesses need the mask `{name}mask`."""
+    origin: str = ""
+    """Name of a scalar of 64 bits that the index is counted from; `left` more elements follow it."""
 
     @property
     def size(self) -> int:
@@ -49,6 +53,8 @@ class Tile:
     axes: list[TileAxis]
     wide: bool = False
     """Offsets need 64 bits."""
+    narrow: frozenset[str] = frozenset()
+    """Axes whose share of every offset needs 32 bits all the same: they are added last, to a pointer."""
     lines: list[str] = field(default_factory=list)
     depth: int = 1
     _digits: list[dict[tuple[str, int, int], str]] = field(default_factory=lambda: [{}])
@@ -73,10 +79,14 @@ class Tile:
 
     def lanes(self, axis: TileAxis) -> str:
         """`tl.arange` along the axis, shaped for the tile."""
-        text = f"tl.arange(0, {axis.block})" + (".to(tl.int64)" if self.wide else "")
+        text = f"tl.arange(0, {axis.block})" + self._widened(axis.name)
         if len(self.vectors) == 2:
             text += "[:, None]" if axis is self.vectors[0] else "[None, :]"
         return text
+
+    def _widened(self, name: str) -> str:
+        """The conversion that an axis' index needs."""
+        return ".to(tl.int64)" if self.wide and name not in self.narrow else ""
 
     def shape(self, axes: Iterable[TileAxis]) -> str:
         """Shape of a value that varies along `axes`."""
@@ -90,7 +100,16 @@ class Tile:
         else:
             self.put(f"{axis.name} = {'' if base == '0' else base + ' + '}{self.lanes(axis)}")
         if axis.masked:
-            self.put(f"{axis.name}mask = {axis.name} < {axis.size!r}")
+            self.put(
+                f"{axis.name}mask = {axis.name} < {'left' if axis.origin else repr(axis.size)}"
+            )
+
+    def put_mask(self, axis: TileAxis) -> None:
+        """Declare an axis' mask, if it has one."""
+        if axis.masked:
+            self.put(
+                f"{axis.name}mask = {axis.name} < {'left' if axis.origin else repr(axis.size)}"
+            )
 
     def again(self, axis: TileAxis, base: str) -> None:
         """Declare an axis again and drop the names derived from its former value."""
@@ -116,15 +135,24 @@ class Tile:
         """
         live = [(n, c) for n, c in counts if c > 1 or isinstance(c, SymbolicSize)]
         result = {n: "0" for n, _ in counts}
-        whole = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
+        # Where lanes have 32 bits, a program's digits are computed in as many: divisions of 64 bits are slow.
+        late = self.wide and bool(self.narrow)
+        whole = "tl.program_id(0)" + (".to(tl.int64)" if self.wide and not late else "")
         if len(live) == 1 and not named:
-            return {**result, live[0][0]: whole}
+            (name, _), *_ = live
+            return {
+                **result,
+                name: whole + (self._widened(name.removesuffix("id")) if late else ""),
+            }
         if live:
             self.put(f"pid = {whole}")
         step = 1
         for position, (name, count) in enumerate(reversed(live)):
             text = "pid" if step == 1 else f"pid // {step}"
-            self.put(f"{name} = {text}" + (f" % {count}" if position < len(live) - 1 else ""))
+            text += f" % {count}" if position < len(live) - 1 else ""
+            if late and (widened := self._widened(name.removesuffix("id"))):
+                text = f"({text}){widened}"
+            self.put(f"{name} = {text}")
             result[name] = name
             step *= count
         return result
@@ -148,7 +176,7 @@ class Tile:
                 return scope[key]
         name = f"{axis.name}_{sum(k[0] == axis.name for scope in self._digits for k in scope)}"
         text = (
-            axis.name
+            (f"({axis.origin} + {axis.name})" if axis.origin else axis.name)
             + (f" // {stride}" if stride > 1 else "")
             + (f" % {modulus}" if modulus else "")
         )
@@ -156,8 +184,8 @@ class Tile:
         self._digits[-1][key] = name
         return name
 
-    def terms(self, axis: TileAxis, offset: Affine) -> list[str]:
-        """The axis' share of an offset, one text per run of variables that is contiguous in memory."""
+    def terms(self, axis: TileAxis, offset: Affine) -> list[tuple[str, int]]:
+        """The axis' share of an offset: an index and its coefficient for each run of variables that is contiguous in memory."""
         inner = axis.size
         runs: list[
             list[int]
@@ -174,16 +202,65 @@ class Tile:
         out = []
         for coef, stride, first in runs:
             modulus = math.prod(v.size for v in axis.vars[first:]) // stride if first else 0
-            text = self._digit(axis, stride, modulus)
-            out.append(text if coef == 1 else f"{text} * {coef}")
+            out.append((self._digit(axis, stride, modulus), coef))
         return out
+
+    def parts(self, offset: Affine) -> tuple[str, str]:
+        """Source texts of an element offset: what may need 64 bits, and what does not; `0` or empty for nothing."""
+        far: list[str] = []
+        near: list[str] = []
+        for axis in self.axes:
+            for index, coef in self.terms(axis, offset):
+                counted = bool(axis.origin) and index == axis.name
+                small = axis.name in self.narrow and (counted or not axis.origin)
+                (near if small else far).append(_times(index, coef))
+                if counted:
+                    far.append(_times(axis.origin, coef))
+        if offset.const:
+            far.append(str(offset.const))
+        return _sum(far) or "0", _sum(near)
 
     def offset(self, offset: Affine) -> str:
         """Element offset as source text; `0` for a constant zero."""
-        parts = [text for axis in self.axes for text in self.terms(axis, offset)]
-        if offset.const:
-            parts.append(str(offset.const))
-        return " + ".join(parts).replace("+ -", "- ") or "0"
+        far, near = self.parts(offset)
+        return _sum([*([far] if far != "0" or not near else []), *([near] if near else [])])
+
+
+def _times(index: str, coef: int) -> str:
+    return index if coef == 1 else f"{index} * {coef}"
+
+
+def _sum(terms: list[str]) -> str:
+    return " + ".join(terms).replace("+ -", "- ")
+
+
+def narrow_axes(kernel: Kernel, axes: Iterable[TileAxis], whole: int = 0) -> frozenset[str]:
+    """Axes of lanes whose share of every offset fits in 32 bits.
+
+    Args:
+        whole: elements after which the last axis counts from another origin; 0: it does not.
+    """
+    if kernel.size_arguments:
+        return frozenset()
+    offsets = [i.offset for i in kernel.instrs if i.op in (*READS, "iota")]
+    offsets += [part for i in kernel.instrs for part, _ in i.bounds]
+    offsets += [s.offset for s in kernel.stores]
+    found: set[str] = set()
+    used = [0] * len(offsets)
+    for axis in reversed(list(axes)):
+        if axis.block == 1:
+            continue
+        counted = whole if axis.origin else axis.size
+        own = [
+            max((abs(o.coef(v)) for v in axis.vars), default=0) * counted
+            if axis.origin
+            else sum(abs(o.coef(v)) * (v.size - 1) for v in axis.vars)
+            for o in offsets
+        ]
+        both = [a + b for a, b in zip(used, own, strict=True)]
+        if max(counted + axis.block, *both) < NARROW:
+            used, found = both, found | {axis.name}
+    return frozenset(found)
 
 
 def needs_int64(kernel: Kernel) -> bool:
@@ -196,4 +273,4 @@ def needs_int64(kernel: Kernel) -> bool:
     # The tiles of a matmul and of windows have separate indices for rows, columns and terms, which are never multiplied.
     apart = kernel.family in ("product", "window")
     most = max(kernel.num_rows, kernel.row_length) if apart else kernel.num_rows * kernel.row_length
-    return max(reach, most) >= INT32 - (1 << 16)
+    return max(reach, most) >= NARROW

@@ -162,7 +162,7 @@ _INSIDE: dict[str, tuple[str, ...]] = {
     "dvk_atanh": ("dvk_log1p",),
 }
 """Helper → the helpers that it calls."""
-_OF_BOTH = ("dvk_expm1", "dvk_atan")
+_OF_BOTH = ("dvk_expm1", "dvk_log1p", "dvk_atan")
 """Operations with a separate double-precision source."""
 DOUBLE = tuple(
     name

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dvk.composer.codegen.analysis.online import nan_shows_anyway, of_magnitudes
 from dvk.composer.codegen.triton.device_functions import FUNCTION_NEEDS, FUNCTIONS
 from dvk.composer.codegen.triton.narrow_functions import NARROW_FUNCTIONS, NARROW_NEEDS
-from dvk.composer.ir.loops import Instr, Kernel
+from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref
 from dvk.composer.ir.nodes import BYTES, EIGHTHS, INTS
 from dvk.composer.ir.primitives import INTEGERS_ONLY, PRIMITIVES, reduction, result_type
 from dvk.composer.ir.symint import SymbolicSize
@@ -44,11 +44,12 @@ def dvk_erf(x):
     # N. Juffa's erff (1 ulp) without its branch: lanes that disagree would make a warp walk both sides in turn.
     a = tl.abs(x)
     s = a * a
-    p = (-1.72853470e-5 * a + 3.83197126e-4) * s + (-3.88396438e-3 * a + 2.42546219e-2)
-    p = ((p * a - 1.06777877e-1) * a - 6.34846687e-1) * a - 1.28717512e-1
-    q = ((-5.96761703e-4 * s + 4.99119423e-3) * s - 2.67681349e-2) * s + 1.12819925e-1
-    q = (q * s - 3.76125336e-1) * s + 1.28379166e-1
-    y = tl.where(a > 0.921875, 1.0 - tl.exp(p * a - a), q * a + a)
+    p = tl.fma(a, -3.88396438e-3, 2.42546219e-2)
+    p = tl.fma(tl.fma(a, -1.72853470e-5, 3.83197126e-4), s, p)
+    p = tl.fma(tl.fma(tl.fma(p, a, -1.06777877e-1), a, -6.34846687e-1), a, -1.28717512e-1)
+    q = tl.fma(tl.fma(s, -5.96761703e-4, 4.99119423e-3), s, -2.67681349e-2)
+    q = tl.fma(tl.fma(tl.fma(q, s, 1.12819925e-1), s, -3.76125336e-1), s, 1.28379166e-1)
+    y = tl.where(a > 0.921875, 1.0 - tl.exp(tl.fma(p, a, -a)), tl.fma(q, a, a))
     return tl.where(x < 0.0, -y, y)
 """,
     "dvk_erf_f64": """\
@@ -59,34 +60,65 @@ def dvk_erf_f64(x):
     "dvk_log1p": """\
 @triton.jit
 def dvk_log1p(x):
+    # N. Juffa's log1pf (1 ulp): x + 1 = 2^e (1 + m) with m between -1/4 and 1/2, found without rounding x.
+    u = x + 1.0
+    e = (u.to(tl.int32, bitcast=True) - 0x3F400000) & -8388608
+    m = (x.to(tl.int32, bitcast=True) - e).to(tl.float32, bitcast=True)
+    m += tl.fma((0x40800000 - e).to(tl.float32, bitcast=True), 0.25, -1.0)
+    s = m * m
+    r = tl.fma(tl.fma(s, -4.53948975e-2, -1.32274792e-1), s, -1.66412741e-1)
+    t = tl.fma(tl.fma(s, 1.05468750e-1, 1.44911826e-1), s, 1.99887201e-1)
+    r = tl.fma(t, m, tl.fma(r, s, -2.50002742e-1))
+    r = tl.fma(tl.fma(r, m, 3.33335280e-1), m, -4.99999970e-1)
+    y = tl.fma(e.to(tl.float32), 8.2629582e-08, tl.fma(r, s, m))
+    y = tl.where((x > -1.0) & (x < float("inf")), y, tl.where(x == -1.0, float("-inf"), tl.where(x > 0.0, x, float("nan"))))
+    return tl.where(x == 0.0, x, y)
+""",
+    "dvk_log1p_f64": """\
+@triton.jit
+def dvk_log1p_f64(x):
     # Kahan: the error of log(1 + x) and that of x / ((1 + x) - 1) cancel.
     u = 1.0 + x
     y = tl.log(u) * (x / (u - 1.0))
     y = tl.where(u == 1.0, x, y)
     return tl.where(u == float("inf"), u, y)
 """,
+    "dvk_log1p_unit": """\
+@triton.jit
+def dvk_log1p_unit(x):
+    # Within 2 ulp between 0 and 1, in a third of the instructions of a logarithm and a division.
+    p = tl.fma(x, -0.0032439809, 0.019851262)
+    p = tl.fma(p, x, -0.05695916)
+    p = tl.fma(p, x, 0.10603617)
+    p = tl.fma(p, x, -0.1530557)
+    p = tl.fma(p, x, 0.19675931)
+    p = tl.fma(p, x, -0.24954133)
+    p = tl.fma(p, x, 0.33329964)
+    p = tl.fma(p, x, -0.49999902)
+    return tl.fma(p * x, x, x)
+""",
     "dvk_log1p_unit_half": """\
 @triton.jit
 def dvk_log1p_unit_half(x):
     # Within 2^-16 between 0 and 1, for results that are rounded to fp16 or bf16.
-    p = -0.02386899 * x + 0.10122187
-    p = p * x - 0.21004832
-    p = p * x + 0.32520655
-    p = p * x - 0.49936135
-    return x * (p * x + 0.9999916)
+    p = tl.fma(x, -0.02386899, 0.10122187)
+    p = tl.fma(p, x, -0.21004832)
+    p = tl.fma(p, x, 0.32520655)
+    p = tl.fma(p, x, -0.49936135)
+    return x * tl.fma(p, x, 0.9999916)
 """,
     "dvk_expm1_half": """\
 @triton.jit
 def dvk_expm1_half(x):
     # Within 2^-15, for results that are rounded to fp16 or bf16.
-    return tl.where(tl.abs(x) < 0.03125, x + x * x * (0.5 + x * 0.16666667), tl.exp(x) - 1.0)
+    return tl.where(tl.abs(x) < 0.03125, tl.fma(x * x, tl.fma(x, 0.16666667, 0.5), x), tl.exp(x) - 1.0)
 """,
     "dvk_tanh_half": """\
 @triton.jit
 def dvk_tanh_half(x):
     # Within 2^-15, for results that are rounded to fp16 or bf16.
     a = tl.abs(x)
-    y = tl.where(a < 0.0625, a - a * a * a * 0.33333333, 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0))
+    y = tl.where(a < 0.0625, tl.fma(a * a, a * -0.33333333, a), 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0))
     return tl.where(x < 0.0, -y, y)
 """,
     "dvk_tanh_score": """\
@@ -99,15 +131,15 @@ def dvk_tanh_score(x):
 @triton.jit
 def dvk_expm1(x):
     # Near 0 the Taylor series: exp(x) - 1 would lose every digit.
-    p = 2.7557319e-07 * x + 2.7557319e-06
-    p = p * x + 2.4801587e-05
-    p = p * x + 1.9841270e-04
-    p = p * x + 1.3888889e-03
-    p = p * x + 8.3333333e-03
-    p = p * x + 4.1666667e-02
-    p = p * x + 1.6666667e-01
-    p = p * x + 0.5
-    return tl.where(tl.abs(x) < 0.5, p * x * x + x, tl.exp(x) - 1.0)
+    p = tl.fma(x, 2.7557319e-07, 2.7557319e-06)
+    p = tl.fma(p, x, 2.4801587e-05)
+    p = tl.fma(p, x, 1.9841270e-04)
+    p = tl.fma(p, x, 1.3888889e-03)
+    p = tl.fma(p, x, 8.3333333e-03)
+    p = tl.fma(p, x, 4.1666667e-02)
+    p = tl.fma(p, x, 1.6666667e-01)
+    p = tl.fma(p, x, 0.5)
+    return tl.where(tl.abs(x) < 0.5, tl.fma(p * x, x, x), tl.exp(x) - 1.0)
 """,
     "dvk_expm1_f64": """\
 @triton.jit
@@ -222,13 +254,16 @@ def helper(name: str, type_: str) -> str:
 
 
 def _variant(instr: Instr, name: str) -> str:
-    """The helper that an instruction calls: a shorter one if its operator rounds to fp16 or bf16."""
+    """The helper that an instruction calls: a shorter one if its operator rounds to fp16 or bf16, or its operand is between 0 and 1."""
     marks = instr.prim.attrs if instr.prim is not None else {}
     if marks.get("score"):
         return f"{name}_score"
-    half = f"{name}{'_unit' if marks.get('unit') else ''}_half"
-    if marks.get("coarse") and half in HELPERS and instr.compute == "float32":
-        return half
+    if instr.compute == "float32":
+        unit = f"{name}_unit" if marks.get("unit") else name
+        if marks.get("coarse") and f"{unit}_half" in HELPERS:
+            return f"{unit}_half"
+        if unit in HELPERS:
+            return unit
     return helper(name, instr.compute)
 
 
@@ -324,6 +359,17 @@ def cast(text: str, have: str, want: str) -> str:
     return f"{text}.to({TYPES[want]})"
 
 
+def _reciprocal(divisor: Argument) -> float | None:
+    """What to multiply by instead of dividing by a number; None where it is not a normal float32.
+
+    `/` takes eight instructions and is up to 2 ulp off; PyTorch's own kernels divide by a number in this way.
+    """
+    if isinstance(divisor, (Ref, SymbolicSize)) or not divisor or not math.isfinite(divisor):
+        return None
+    factor = 1.0 / divisor
+    return factor if 2.0**-126 <= abs(factor) < 2.0**127 else None
+
+
 def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     """One scalar operation.
 
@@ -345,6 +391,8 @@ def expression(instr: Instr, args: list[str]) -> tuple[str, str]:
     ):
         # `/` may be 2 ulp off: below 1 for equal operands
         return f"tl.div_rn({args[0]}, {args[1]})", result
+    if op == "div" and kind == "float32" and (factor := _reciprocal(instr.args[1])) is not None:
+        return f"{args[0]} * {factor!r}", result
     form = PRIMITIVES[op].text("triton", kind)
     assert form, op
     if name := called(op):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dvk.composer.codegen.analysis.online import VariancePair
-from dvk.composer.codegen.analysis.tiles import TileAxis
+from dvk.composer.codegen.analysis.tiles import NARROW, TileAxis, narrow_axes
 from dvk.composer.codegen.triton.forms import row_pass
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.affine import Affine, Var
@@ -104,6 +104,11 @@ def _pass(
     writer = TritonWriter(kernel, [*rows, row], online=schedule.online)
     writer.in_pieces = True
     tile = writer.tile
+    if tile.wide:
+        # A row of more elements than 32 bits count: a slice counts its own.
+        row.origin = "start" if row.size >= NARROW and not kernel.size_arguments else ""
+        narrow = narrow_axes(kernel, tile.axes, chunk)
+        tile.narrow = narrow | {"piece"} if narrow else narrow
     digits = tile.programs(
         [*((a.program, a.blocks) for a in rows), ("piece", partials.splits)], named=True
     )
@@ -115,9 +120,13 @@ def _pass(
         writer, partials, [*writer.operands(reduces), *(s.value for s in (*stores, *row_stores))]
     )
     start = piece if chunk == 1 else f"{piece} * {chunk}"
-    if chunk > row.block or isinstance(chunk, SymbolicSize):
+    if row.origin:
+        start = f"{piece}.to(tl.int64) * {chunk}"
+    if chunk > row.block or row.origin or isinstance(chunk, SymbolicSize):
         tile.put(f"start = {start}")
         start = "start"
+    if row.origin and row.masked:
+        tile.put(f"left = tl.minimum({row.size} - start, {chunk}).to(tl.int32)")
     row_pass(writer, stage, row, start, chunk)
     for reduce in reduces:
         # A slice beyond the row's end has only identities, and so contributes the identity.

@@ -195,14 +195,10 @@ class TritonWriter:
     def access(self, pointer: str, offset: Affine) -> tuple[str, str]:
         """Pointer text and mask text of an access."""
         self.params.add(pointer)
-        text = self.tile.offset(offset)
-        where = (
-            pointer
-            if text == "0"
-            else f"{pointer} + {text}"
-            if " " not in text
-            else f"{pointer} + ({text})"
-        )
+        where = pointer
+        for text in self.tile.parts(offset):
+            if text not in ("", "0"):
+                where += f" + ({text})" if " " in text else f" + {text}"
         return where, self.tile.mask(self.tile.reaching(offset.vars))
 
     def guarded(self, instr: Instr) -> tuple[str, str]:
@@ -419,7 +415,7 @@ def gather(writer: TritonWriter, reduce: Instr, hot: OneHot) -> None:
     at = writer.arg(Ref(hot.at), "int64")
     tile.put(f"{name}mask = ({at} >= 0) & ({at} < {writer.k.row_length})")
     tile.put(f"{name} = tl.where({name}mask, {at}, 0)")
-    writer.walk(replace(row, name=name, vars=writer.k.reduced, block=1, masked=True))
+    writer.walk(replace(row, name=name, vars=writer.k.reduced, block=1, masked=True, origin=""))
     for instr in writer.closure([hot.value], row_level=False):
         text = writer.value(instr)
         writer.names[instr.id] = f"{name}_{instr.id}"
