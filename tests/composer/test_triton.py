@@ -44,7 +44,7 @@ def test_products_are_rounded_before_they_are_added_to(body: str, fused: bool) -
         def __getitem__(self, grid: tuple[int]) -> Callable[..., object]:
             return lambda *_, **options: asked.append(options)
 
-    made: dict[str, Any] = {}
+    made: dict[str, Any] = {"torch": torch}
     exec(renderer.LAUNCHER, made)
     made["dvk_launcher"](Kernel(), 7, 4)(torch.zeros(4))
     assert asked == [{"num_warps": 4, "enable_fp_fusion": fused}]
@@ -76,7 +76,10 @@ def test_later_launches_use_the_build_for_their_device_and_alignment() -> None:
             return 1
 
     driver = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: 40 + device))
-    made: dict[str, Any] = {"triton": SimpleNamespace(runtime=SimpleNamespace(driver=driver))}
+    made: dict[str, Any] = {
+        "torch": torch,
+        "triton": SimpleNamespace(runtime=SimpleNamespace(driver=driver)),
+    }
     exec(renderer.LAUNCHER, made)
     launch = made["dvk_launcher"](Kernel(), 3, 4)
     room = torch.zeros(64)

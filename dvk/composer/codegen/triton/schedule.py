@@ -331,6 +331,11 @@ def _column(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
             warps = min(max(whole * xblock // 512, 1), 16)
             found += [_persistent(xblock, warps), _persistent(xblock, min(2 * warps, 16))]
     shapes = ((32, 32, 4), (64, 16, 4), (64, 32, 8), (32, 64, 8), (128, 16, 8), (16, 128, 8))
+    if max((_width(b.dtype) for b in kernel.inputs), default=4) == 2:
+        # Lines of two-byte values: 0.087 instead of 0.094 ms for products of 512 of 134 million (H200), and of 64 of 268 million 0.17
+        # instead of 0.28.
+        lines = ((512, 8, 4),) if rows >= 16 * 512 * gpu.sms else ((64, 32, 4),)
+        shapes = (*lines, *shapes[:-1])
     loops = [_looped(x, r, w) for x, r, w in shapes if r < length or arguments([length])]
     if online_pair(kernel) is not None:
         loops = [option for loop in loops for option in (replace(loop, online=True), loop)]
