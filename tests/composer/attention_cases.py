@@ -119,6 +119,17 @@ def lowest(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
     return torch.softmax((q @ k.mT) * 0.25 + torch.where(mask, 0.0, low), -1) @ v
 
 
+def layer(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    """With projections; keys are rotated and then repeated in memory, values are repeated by index."""
+    b, n, _ = x.shape
+    q, k, v = (F.linear(x, w).unflatten(-1, (-1, 16)).transpose(1, 2) for w in weights)
+    turned = torch.cat((-k[..., 8:], k[..., :8]), -1)
+    places = torch.arange(n, device=x.device)
+    k, v = repeated(k * 0.8 + turned * 0.6, 2), repeated(v, 2)
+    scores = (q @ k.mT / 4.0).masked_fill(places[:, None] < places, float("-inf"))
+    return (torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2)
+
+
 def over_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """The softmax is over queries and keys."""
     scores = q @ k.mT
@@ -202,6 +213,12 @@ ATTENTION_CASES: dict[str, Case] = {
         ATTENTION,
     ),
     "attention_nearby": Case(nearby, lambda: [rand(1, 2, 150, 16) for _ in "qkv"], 8e-6, ATTENTION),
+    "attention_layer": Case(
+        layer,
+        lambda: [rand(2, 70, 32), *(rand(n, 32) / 32**0.5 for n in (64, 32, 32))],
+        8e-6,
+        ATTENTION,
+    ),
     "attention_lowest": Case(
         lowest,
         lambda: [rand(2, 20, 24), *(rand(2, 70, 24) for _ in "kv"), holes()],

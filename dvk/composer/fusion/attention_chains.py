@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dvk.composer.fusion.groups import FusionGroup, Partition
 from dvk.composer.ir.affine import Affine, Var
-from dvk.composer.ir.attention_kernel import FAMILY, AttentionKernel
+from dvk.composer.ir.attention_kernel import FAMILY, AttentionKernel, aligned
 from dvk.composer.ir.loops import Argument, Buffer, Instr, Kernel, Ref
 from dvk.composer.ir.matmul_form import form_of
 from dvk.composer.ir.nodes import HALVES, IRNode
@@ -147,10 +147,10 @@ def _exponent_of(kernel: Kernel, value: Argument) -> Instr | None:
 
 
 def _together(scores: Kernel, values: Kernel, weights: IRNode) -> AttentionKernel | None:
-    one, other = form_of(scores), form_of(values)
-    assert other is not None
-    if one is None or len(one.terms) != 1 or scores.size_arguments or values.size_arguments:
+    forms = aligned(scores, values)
+    if forms is None or scores.size_arguments or values.size_arguments:
         return None
+    one, other = forms
     reduced = tuple(v for v in values.reduced if v.size > 1)
     load = other.terms[0].left
     ordered = [

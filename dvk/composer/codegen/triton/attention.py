@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from dvk.composer.codegen.analysis.seen_keys import closure, seen_keys
 from dvk.composer.codegen.analysis.tiles import INT32, TileAxis
-from dvk.composer.codegen.triton.attention_schedule import scores_form
 from dvk.composer.codegen.triton.attention_scores import ScoreWriter
 from dvk.composer.codegen.triton.attention_walks import MIN_DOT, Walks
 from dvk.composer.codegen.triton.matmul import OperandTile
@@ -22,7 +21,6 @@ from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.attention_kernel import AttentionKernel
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import READS, Instr, Ref
-from dvk.composer.ir.matmul_form import form_of
 from dvk.composer.ir.schedules.triton import TritonAttention
 from dvk.composer.ir.symint import leaves_rest, power
 
@@ -51,9 +49,7 @@ class _Attention:
 
     def __post_init__(self) -> None:
         kernel, schedule = self.kernel, self.schedule
-        values = form_of(kernel.values)
-        assert values is not None
-        self.scores, self.values = scores_form(kernel), values
+        self.scores, self.values = kernel.forms
         batch, rows, length = self.scores.sizes
         self.num_queries = batch * rows
         self.width = self.values.sizes[2]

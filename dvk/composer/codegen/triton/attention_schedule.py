@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dvk.composer.codegen.triton.attention_walks import MIN_DOT
 from dvk.composer.ir.attention_kernel import AttentionKernel
-from dvk.composer.ir.matmul_form import MatmulForm, form_of
 from dvk.composer.ir.nodes import BYTES, HALVES
 from dvk.composer.ir.schedules.triton import TritonAttention, TritonSchedule
 from dvk.composer.ir.symint import power
@@ -38,16 +37,9 @@ OTHERS = 2048
 MAX_SPLITS = 64
 
 
-def scores_form(kernel: AttentionKernel) -> MatmulForm:
-    """The product of queries and keys."""
-    form = form_of(kernel.scores)
-    assert form is not None
-    return form
-
-
 def schedules(kernel: AttentionKernel, gpu: Gpu) -> list[TritonSchedule]:
     """The alternatives worth measuring, the best guess first."""
-    form = scores_form(kernel)
+    form = kernel.forms[0]
     batch, rows, length = form.sizes
     longest = max(power(length), MIN_DOT)
     found: dict[TritonSchedule, None] = {}
@@ -75,14 +67,12 @@ def schedules(kernel: AttentionKernel, gpu: Gpu) -> list[TritonSchedule]:
 
 def _heads(kernel: AttentionKernel) -> tuple[int, int]:
     """Lanes of the heads of keys and of values."""
-    values = form_of(kernel.values)
-    assert values is not None
-    return power(kernel.scores.row_length), power(values.sizes[2])
+    return power(kernel.scores.row_length), power(kernel.forms[1].sizes[2])
 
 
 def _fitting(kernel: AttentionKernel, keys: int, stages: int, room: int) -> tuple[int, int]:
     """Keys and stages whose blocks fit in `room` bytes."""
-    each = sum(_heads(kernel)) * BYTES[scores_form(kernel).dtype]
+    each = sum(_heads(kernel)) * BYTES[kernel.forms[0].dtype]
     while keys * each * stages > room:
         if stages > 1:
             stages -= 1
