@@ -27,10 +27,12 @@ from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.attention_kernel import FAMILY
+from dvk.composer.ir.layers import layer_of
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.nodes import IRNode, View
-from dvk.composer.ir.recurrence import RECURRENT, Recurrence
+from dvk.composer.ir.recurrence import Recurrence
 from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.ir.time_scan import TimeScan
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.whole_graph import PrimGraph, lower
 from dvk.composer.occasion import is_static
@@ -78,12 +80,12 @@ class Composition:
         return self.kernels | (self.back.kernels if self.back is not None else {})
 
     @property
-    def recurrences(self) -> list[Recurrence]:
-        """Recurrent layers, each with a function next to the kernels."""
+    def recurrences(self) -> list[Recurrence | TimeScan]:
+        """Recurrent layers and loops over time steps, each with a function next to the kernels."""
         return [
-            Recurrence(**step.node.kwargs)
+            layer
             for step in self.part.schedule
-            if isinstance(step, IRNode) and step.node is not None and step.op == RECURRENT
+            if isinstance(step, IRNode) and (layer := layer_of(step)) is not None
         ]
 
     @property
@@ -299,7 +301,10 @@ def join(
         CannotCompose: the parts belong to different modules, or the back end has no kernel for some operator.
     """
     task = parts[0].task
-    if not any(part.plan.recipes or part.composition.every for part in parts):
+    if not any(
+        part.plan.recipes or part.composition.every or part.composition.recurrences
+        for part in parts
+    ):
         title = title or "as it is"
         return Candidate(
             source=source_file.unchanged(task, title),
@@ -320,8 +325,10 @@ def join(
     for part, of_part in zip(parts, named, strict=True):
         programs.add(part, of_part, writer, chosen)
     recurrences = programs.recurrences
-    if recurrences and not writer.has_recurrences:
-        raise CannotCompose(f"the {backend} backend has no kernels for recurrent layers")
+    for layer in recurrences:
+        if not isinstance(layer, writer.layer_types):
+            what = "loops over time steps" if isinstance(layer, TimeScan) else "recurrent layers"
+            raise CannotCompose(f"the {backend} backend has no kernels for {what}")
     applied = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
     layers = {name: layer for layer, name in recurrences.items()}
     losses = any("dvk_chunked_loss(" in line for f in programs.fused for line in f.program.lines)
@@ -408,6 +415,7 @@ class _Programs:
             cudnn.RECIPE in part.plan.recipes,
             writer.splits_rows,
             made is part.composition.back,
+            writer.launch_layer,
         )
         self._hosts.append(host)
         program = host.program()

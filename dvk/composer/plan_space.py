@@ -24,6 +24,7 @@ MEASURED = (
     "channels_last",
     "common_subexpressions",
     "cuda_graph",
+    "chunked_steps",
     "cudnn_benchmark",
     "fold_scale",
     "grouped_experts",
@@ -35,7 +36,7 @@ MEASURED = (
     "recurrent_sequences",
 )
 """Recipes that may lose: tried against the best so far. The others always save work."""
-FIRST = ("channels_last",)
+FIRST = ("channels_last", "chunked_steps")
 """Recipes that are tried before the others, as they gain most where they apply."""
 WITH = {
     "own_attention": ("own_matmul",),
@@ -142,7 +143,7 @@ class PlanSpace:
         """The plain fusion first, then each recipe that has to be tested."""
         always = tuple(r for r in self.order if r not in MEASURED)
         own = tuple(r for r in self.order if r in (PARTS, *OWN_FAMILIES))
-        if not self.fused(always).ordered and self.fused((*always, *own)).ordered:
+        if not _works(self.fused(always)) and self.fused((*always, *own)).ordered:
             # Without them all would be left to torch, with nothing to measure.
             always = (*always, *own)
         title, ending = FUSED if always else AS_IT_IS, ""
@@ -193,7 +194,7 @@ class PlanSpace:
         if (
             self.task.device != "cuda"
             or PARTS in self.order
-            or self.fused(tuple(r for r in self.order if r in kept - {BIAS})).ordered
+            or _works(self.fused(tuple(r for r in self.order if r in kept - {BIAS})))
             or self.makes_many_calls(tuple(r for r in self.order if r in kept))
         ):
             return None
@@ -253,3 +254,8 @@ class PlanSpace:
         return read_plan(
             text, default, order, lambda names: self.fused(names).ordered, self.backend, left_out
         )
+
+
+def _works(made: Composition) -> bool:
+    """Some kernel is the composer's."""
+    return bool(made.ordered or made.recurrences)

@@ -21,6 +21,7 @@ from dvk.composer.rewrites import (
     batch_norm,
     batch_norm_training,
     cells,
+    chunked_steps,
     collapse,
     convolution_bias,
     cudnn,
@@ -63,6 +64,12 @@ RECIPES: dict[str, Recipe] = {
             same_everywhere(sequences.rewrite),
             devices=("cpu",),
             decomposes=True,
+        ),
+        Recipe(
+            "chunked_steps",
+            "a loop over at least 128 time steps: a state of products k·v, decayed by one number a step, times q",
+            same_everywhere(chunked_steps.rewrite),
+            devices=("cuda",),
         ),
         Recipe(
             experts.RECIPE,
@@ -324,6 +331,7 @@ NOT_IN_DSL = (
     "batch_norm_training",
     "collapse_linear_reduction_finite",
     COLUMN_SUMS,
+    "chunked_steps",
     common_loops.RECIPE,
     "common_subexpressions",
     "convolution_bias",

@@ -29,6 +29,7 @@ from dvk.composer.compose import Composition, Plan, compose
 from dvk.composer.dropin.forward import HostWriter, held_name
 from dvk.composer.ir.affine import Affine
 from dvk.composer.ir.loops import Bound, Kernel
+from dvk.composer.ir.recurrence import Recurrence
 from dvk.composer.ir.schedules.cpp import CppSchedule
 from dvk.composer.lowering.convolution import PRODUCTS
 from dvk.composer.runtime import cpp_load, guards, strided
@@ -114,6 +115,7 @@ class Program:
         ]
         self.functions = {k.name: (k.name, len(k.inputs) + len(k.outputs)) for k in self.kernels}
         for made, name in writer.recurrences.items():
+            assert isinstance(made, Recurrence)
             texts.append(recurrence.render(made, f"m{number}_{name}"))
             self.functions[name] = f"m{number}_{name}", len(made.read) + len(made.written)
         self.cpp = "\n".join(texts)

@@ -30,6 +30,8 @@ class ModuleCall:
         tensors: every tensor among the arguments, by its path (`x`, `batch.mask`, `xs.0`).
         constants: parameters that are plain values.
         structure: the other parameters that are not tensors, encoded.
+        rolls: loops over time steps are shortened.
+        loops: steps of the loops that were shortened in the last traced call (`time_loops`).
         tree: the encoded result, with indices into the flat result in place of value names; filled by the last traced call.
     """
 
@@ -47,6 +49,8 @@ class ModuleCall:
         self.constants: dict[str, Any] = {}
         self.structure: dict[str, Any] = {}
         self.tree: Any = None
+        self.loops: list[range] = []
+        self.rolls = False
         for name, value in zip(names, args, strict=False):
             if isinstance(value, PLAIN):
                 self.constants[name] = value

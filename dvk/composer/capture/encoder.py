@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dvk.composer.capture.blame import operator_name, with_location
 from dvk.composer.capture.blocks import block_of
 from dvk.composer.capture.functionalize import functionalized, reshaped
+from dvk.composer.capture.rolling import MARK
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import AliasClasses, touched, written
 from dvk.composer.ir.errors import CannotCompose
@@ -233,6 +234,8 @@ class Encoder:
             op = "getitem"
         elif (name := str(node.target)) in STEPS:
             return self._step(node, name)
+        elif name == MARK:
+            op = MARK
         else:
             known = operator_name(node)
             if known is None:

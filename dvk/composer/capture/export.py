@@ -103,7 +103,8 @@ def trace(task: Task) -> CapturedGraph:
     built = build(task)
     args, kwargs = built.inputs(0)
     with autocast_of(task):
-        made = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
+        named = built.input_names(args)
+        made = trace_call(built.model, args, kwargs, named, built.namespace, rolls=not task.train)
     if not task.train:
         return made
     from dvk.composer.capture.joint import with_backward
@@ -117,12 +118,13 @@ def trace_call(
     kwargs: dict[str, Any],
     names: list[str],
     home: dict[str, Any] | None = None,
+    rolls: bool = True,
 ) -> CapturedGraph:
     """Capture like `trace_module`, for a call with keywords; `home` are the globals of the user's file."""
     from dvk.composer.capture.calling import positional_form
 
     values, rest, by_name = positional_form(model, args, kwargs)
-    return trace_module(model, values, [*names, *rest], by_name, home)
+    return trace_module(model, values, [*names, *rest], by_name, home, rolls)
 
 
 def trace_module(
@@ -131,16 +133,21 @@ def trace_module(
     names: list[str],
     by_name: int = 0,
     home: dict[str, Any] | None = None,
+    rolls: bool = True,
 ) -> CapturedGraph:
     """Export a live module on example arguments, the last `by_name` of them passed by keyword.
 
     Code that cannot be captured is left to PyTorch if the rest can be captured (`partial`).
+
+    Args:
+        rolls: loops over time steps become one operator where they can.
 
     Raises:
         CannotCompose: nothing can be captured; the message names the operator and the line.
     """
     from dvk.composer.capture import partial as capture_partial
     from dvk.composer.capture.calling import ModuleCall
+    from dvk.composer.capture.time_loops import Unfit
 
     try:
         call = ModuleCall(
@@ -150,7 +157,12 @@ def trace_module(
             by_name,
             home,
         )
-        return capture_partial.captured(call, partial(_traced, call))
+        call.rolls = rolls
+        try:
+            return capture_partial.captured(call, partial(_traced, call))
+        except Unfit:
+            call.rolls = False
+            return capture_partial.captured(call, partial(_traced, call))
     except CannotCompose:
         raise
     except Exception as error:  # a module of any kind may break any part of the capture
@@ -166,7 +178,9 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     from dvk.composer.capture.eager_calls import CallRecording, Tracing
     from dvk.composer.capture.inline import inline
     from dvk.composer.capture.observe import observe
+    from dvk.composer.capture.rolling import rolled
     from dvk.composer.capture.state_between import freed
+    from dvk.composer.capture.time_loops import shortened
     from dvk.composer.runtime.facts import dvk_facts
 
     model, tensors = call.model, list(call.tensors.values())
@@ -175,7 +189,8 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
     recording = recording or CallRecording(is_known=False)
     free = freed(recording.changes, left)
     tracing = Tracing(call, recording)
-    program, answered, read, mode_of = _exported(call, recording, tracing, left)
+    with shortened(model, call.loops, call.rolls):
+        program, answered, read, mode_of = _exported(call, recording, tracing, left)
     facts: dict[str, dict[str, str]] = {}
     for path, name, text in dvk_facts(model, reads.wanted(model, read, left, free)):
         facts.setdefault(path, {})[name] = text
@@ -193,7 +208,7 @@ def _traced(call: ModuleCall, recording: CallRecording | None) -> CapturedGraph:
         text = f"the module asks for the memory order of {mistaken.target}'s result, and a capture guesses it wrong"
         raise with_location(CannotCompose(text), mistaken)
     encoder = Encoder(program, model, call.tensors, seen, call.tree, tracing)
-    graph = encoder.graph()
+    graph = rolled(encoder.graph(), call.loops)
     capture_partial.check_repeatable(graph)
     if places and not capture_partial.is_worthwhile(graph):
         raise NothingToFuse(
@@ -257,10 +272,12 @@ def _exported(
     from dvk.composer.capture.python_state import without_changes
     from dvk.composer.capture.state_between import unread
     from dvk.composer.capture.swallowed import none_swallowed
+    from dvk.composer.capture.time_loops import Unfit
 
     model, tensors = call.model, tuple(call.tensors.values())
 
     def exported() -> tuple[Any, Any, Any]:
+        call.loops.clear()
         with (
             torch.no_grad(),
             no_stack_traces(not recording.is_known),
@@ -283,7 +300,7 @@ def _exported(
 
     try:
         program, answered, read = exported()
-    except CannotCompose:
+    except (CannotCompose, Unfit):
         raise
     except Exception as error:  # a module of any kind may break any part of the capture
         raise CannotCompose(f"torch.export: {one_line(error)}") from error

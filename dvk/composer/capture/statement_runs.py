@@ -56,10 +56,10 @@ class Parts:
             or set(code.co_freevars) - {"__class__"}
         ):
             return None
-        definition = _definition(code)
-        if definition is None or code.co_flags & 0x2A0:  # generators and coroutines
+        found = definition(code)
+        if found is None or code.co_flags & 0x2A0:  # generators and coroutines
             return None
-        tree, owner = definition
+        tree, owner = found
         try:
             split = Split(
                 functions[0],
@@ -143,7 +143,7 @@ class Parts:
                 self.home.pop(name, None)
 
 
-def _definition(code: CodeType) -> tuple[ast.FunctionDef, str] | None:
+def definition(code: CodeType) -> tuple[ast.FunctionDef, str] | None:
     """The function in its file, and the class that defines it."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))

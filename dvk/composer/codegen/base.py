@@ -13,6 +13,7 @@ from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.recurrence import Recurrence
 from dvk.composer.ir.schedules.base import Schedule, parse
 from dvk.composer.ir.symint import ARGUMENT
+from dvk.composer.ir.time_scan import TimeScan
 from dvk.errors import UsageError
 from dvk.target import DEFAULT, Target
 
@@ -28,7 +29,7 @@ class KernelSet:
         kernels: in launch order.
         schedules: by kernel name.
         inplace: by kernel name; missing ones overwrite no input.
-        recurrences: function name → recurrent layer, for back ends with `has_recurrences`.
+        recurrences: function name → recurrent layer or loop over time steps, of the back end's `layer_types`.
         recipes: names of the recipes of the plans.
         losses: the programs call `runtime.chunked_loss`.
     """
@@ -36,7 +37,7 @@ class KernelSet:
     kernels: Sequence[Kernel]
     schedules: Mapping[str, Schedule]
     inplace: Mapping[str, Inplace] = field(default_factory=dict)
-    recurrences: Mapping[str, Recurrence] = field(default_factory=dict)
+    recurrences: Mapping[str, Recurrence | TimeScan] = field(default_factory=dict)
     recipes: frozenset[str] = frozenset()
     losses: bool = False
 
@@ -111,7 +112,7 @@ class Codegen(ABC):
         excluded: recipes that it cannot carry out.
         schedule_types: classes of its schedules.
         has_families: it also has kernels for pooling, scans, computed indices, matmuls and convolutions.
-        has_recurrences: it writes recurrent layers as functions.
+        layer_types: what it writes as functions beside kernels: recurrent layers, loops over time steps.
         takes_sizes: kernels may have sizes as arguments (`ir.symint.ARGUMENT`).
         splits_rows: several launches, or programs without a common order, may work on one row.
     """
@@ -129,7 +130,7 @@ class Codegen(ABC):
     )
     schedule_types: ClassVar[tuple[type[Schedule], ...]]
     has_families: ClassVar[bool] = False
-    has_recurrences: ClassVar[bool] = False
+    layer_types: ClassVar[tuple[type[Recurrence] | type[TimeScan], ...]] = ()
     takes_sizes: ClassVar[bool] = False
     splits_rows: ClassVar[bool] = True
 
@@ -150,6 +151,10 @@ class Codegen(ABC):
     @abstractmethod
     def module(self, every: KernelSet) -> ModuleText:
         """Text that holds and loads all kernels of a drop-in."""
+
+    def launch_layer(self, name: str, tensors: Sequence[str]) -> str:
+        """The Python line that runs a loop over time steps: its operands, then its results."""
+        return f"run_{name}({', '.join(tensors)})"
 
     def default_schedule(self, kernel: Kernel, target: Target = DEFAULT) -> Schedule:
         """The default schedule."""

@@ -10,11 +10,12 @@ import builtins
 import keyword
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from dvk.composer.dropin import time_scans
 from dvk.composer.dropin.layouts import inplace_pairs
 from dvk.composer.dropin.results import Layout, Results, results
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
@@ -25,6 +26,7 @@ from dvk.composer.ir.loops import Buffer, Kernel
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
 from dvk.composer.ir.text import literal, spelled
+from dvk.composer.ir.time_scan import TIME_SCAN, TimeScan
 from dvk.composer.lowering.dispatch import FINITE
 from dvk.composer.lowering.sums_at_places import SCATTERED
 from dvk.composer.lowering.whole_graph import PrimGraph
@@ -38,7 +40,7 @@ KERNEL = re.compile(r"(run_)?k\d+\w*")
 """Names that kernels and their launchers may have."""
 
 Launch = Callable[[Kernel, list[str], list[str]], list[str]]
-Recurrences = dict[Recurrence, str]
+Recurrences = dict[Recurrence | TimeScan, str]
 """Recurrent layers → the names of their functions."""
 Makers = dict[tuple[str, tuple[str, ...]], int]
 """Source of a function that makes a tensor, and its operands → its index."""
@@ -80,6 +82,7 @@ class HostWriter:
         benchmark: cuDNN measures the algorithms of convolutions.
         splits_rows: as for `Codegen`.
         frees_inputs: the caller holds none of the arguments.
+        run_scan: the line that runs a loop over time steps on tensors, as `Codegen.launch_layer`.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class HostWriter:
         benchmark: bool = False,
         splits_rows: bool = False,
         frees_inputs: bool = False,
+        run_scan: Callable[[str, Sequence[str]], str] = lambda name, _: name,
     ):
         self.frees_inputs = frees_inputs
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
@@ -105,7 +109,7 @@ class HostWriter:
             device,
             benchmark,
         )
-        self.splits_rows = splits_rows
+        self.splits_rows, self.run_scan = splits_rows, run_scan
         self.lines: list[str] = []
         self.names: dict[IRNode, str] = {}
         self.makers: Makers = {} if makers is None else makers
@@ -352,6 +356,8 @@ class HostWriter:
         name = self.names[prim] = self._fresh(prim)
         if node.op == RECURRENT:
             self._recurrence(node, name)
+        elif node.op == TIME_SCAN:
+            self._time_scan(node, name)
         elif node.op == "left":
             self.lines += steps.left_lines(node, name, self.value, self._literal)
             self.left.update(steps.left_place(node))
@@ -402,6 +408,16 @@ class HostWriter:
             f"{name}[{n}].data_ptr()" for n in range(len(results))
         ]
         self.lines += [f"_dvk_{function}({', '.join(addresses)})", f"del {', '.join(given)}"]
+
+    def _time_scan(self, node: Node, name: str) -> None:
+        """Run a loop over time steps; `name` becomes the tuple of its results."""
+        made = TimeScan.of(node.kwargs)
+        function = self.recurrences.setdefault(made, f"r{len(self.recurrences)}")
+        given = [self._fresh() for _ in made.operands]
+        texts = list(map(self._literal, node.args))
+        self.lines += time_scans.prepared(made, given, texts, name, self.device)
+        tensors = [*given, *(f"{name}[{n}]" for n in range(len(made.results)))]
+        self.lines += [self.run_scan(function, tensors), f"del {', '.join(given)}"]
 
     def _call(self, node: Node) -> str:
         args = [self._literal(a) for a in node.args]

@@ -15,7 +15,7 @@ from typing import Any
 from dvk.agents import TaskContext
 from dvk.composer import CapturedGraph, fuse
 from dvk.composer.fusion.groups import FusionGroup
-from dvk.composer.ir.recurrence import RECURRENT, Recurrence
+from dvk.composer.ir.layers import layer_of
 from dvk.graph_costs import LEAVES, operators
 from dvk.harness.profiling.blocks import WHOLE
 from dvk.records import Node, Turn
@@ -126,10 +126,10 @@ def _after(
             ).most_common(1)[0][0]
             result[block].kernels += 1
             result[block].sizes.append(composition.kernels[id(step)].num_bytes)
-        elif step.op == RECURRENT and step.node is not None:
+        elif (layer := layer_of(step)) is not None and step.node is not None:
             block = _block(captured, step.node.name)
             result[block].kernels += 1
-            result[block].sizes.append(Recurrence(**step.node.kwargs).num_bytes)
+            result[block].sizes.append(layer.num_bytes)
         elif step.node is not None and moved.get(step.node.name, 0) != 0:
             block = captured.blocks.get(step.node.name, REST)
             result[block].calls += 1

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from dvk.composer.codegen import cpp
 from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText
-from dvk.composer.codegen.cpp import recurrence
+from dvk.composer.codegen.cpp import recurrence, time_scan
 from dvk.composer.ir.loops import Kernel
+from dvk.composer.ir.recurrence import Recurrence
 from dvk.composer.ir.schedules.base import Schedule, expect
 from dvk.composer.ir.schedules.cpp import CPP, CppLoops, CppSchedule
+from dvk.composer.ir.time_scan import TimeScan
 from dvk.composer.rewrites import huge_pages
 from dvk.target import DEFAULT, Target
 
@@ -23,7 +25,7 @@ class CppCodegen(Codegen):
     schedule_types = CPP
     excluded = frozenset({"grouped_experts", "own_narrow", "own_narrow_matmul"})
     has_families = True
-    has_recurrences = True
+    layer_types = (Recurrence, TimeScan)
     takes_sizes = True
     splits_rows = False
 
@@ -40,6 +42,9 @@ class CppCodegen(Codegen):
         given = [f"{name}.data_ptr()" for name in (*inputs, *outputs)] + kernel.size_arguments
         return [f"_dvk_{kernel.name}({', '.join(given)})"]
 
+    def launch_layer(self, name: str, tensors: Sequence[str]) -> str:
+        return f"_dvk_{name}({', '.join(f'{t}.data_ptr()' for t in tensors)})"
+
     def module(self, every: KernelSet) -> ModuleText:
         texts = [
             self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name))
@@ -52,11 +57,18 @@ class CppCodegen(Codegen):
                 for text, kernel in zip(texts, every.kernels, strict=True)
             ]
             shared += huge_pages.PRELUDE
-        texts += [recurrence.render(layer, name) for name, layer in every.recurrences.items()]
+        texts += [
+            time_scan.render(layer, name)
+            if isinstance(layer, TimeScan)
+            else recurrence.render(layer, name)
+            for name, layer in every.recurrences.items()
+        ]
         addresses = {
             **{k.name: len(k.inputs) + len(k.outputs) for k in every.kernels},
             **{
-                name: len(layer.read) + len(layer.written)
+                name: len(layer.operands) + len(layer.results)
+                if isinstance(layer, TimeScan)
+                else len(layer.read) + len(layer.written)
                 for name, layer in every.recurrences.items()
             },
         }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dvk.composer.codegen import triton
 from dvk.composer.codegen.analysis.online import online_recipes
 from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText
-from dvk.composer.codegen.triton import loss_rows
+from dvk.composer.codegen.triton import loss_rows, time_scan
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule, expect
 from dvk.composer.ir.schedules.triton import (
@@ -22,6 +22,7 @@ from dvk.composer.ir.schedules.triton import (
     TritonSplit,
     TritonUnpacked,
 )
+from dvk.composer.ir.time_scan import TimeScan
 from dvk.target import DEFAULT, Target
 
 SPLIT = TritonProduct | TritonSkinny | TritonUnpacked | TritonAttention | TritonScanSplit
@@ -40,6 +41,7 @@ class TritonCodegen(Codegen):
         "own_scatters",
     }
     takes_sizes = True
+    layer_types = (TimeScan,)
     schedule_types = TRITON
 
     def schedules(self, kernel: Kernel, target: Target = DEFAULT) -> Sequence[TritonSchedule]:
@@ -58,6 +60,11 @@ class TritonCodegen(Codegen):
         texts = [
             self.render(kernel, every.schedules[kernel.name], every.inplace.get(kernel.name))
             for kernel in every.kernels
+        ]
+        texts += [
+            time_scan.render(layer, name)
+            for name, layer in every.recurrences.items()
+            if isinstance(layer, TimeScan)
         ]
         text, runtime, load = triton.module(every.kernels, texts)
         if every.losses:
