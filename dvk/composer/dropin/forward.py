@@ -357,7 +357,11 @@ class HostWriter:
         if node.op == RECURRENT:
             self._recurrence(node, name)
         elif node.op == TIME_SCAN:
-            self._time_scan(node, name)
+            made = TimeScan.of(node.kwargs)
+            function = self.recurrences.setdefault(made, f"r{len(self.recurrences)}")
+            given = {self._fresh(): self._literal(a) for a in node.args}
+            run = partial(self.run_scan, function)
+            self.lines += time_scans.lines_of(made, given, name, self.device, run)
         elif node.op == "left":
             self.lines += steps.left_lines(node, name, self.value, self._literal)
             self.left.update(steps.left_place(node))
@@ -408,16 +412,6 @@ class HostWriter:
             f"{name}[{n}].data_ptr()" for n in range(len(results))
         ]
         self.lines += [f"_dvk_{function}({', '.join(addresses)})", f"del {', '.join(given)}"]
-
-    def _time_scan(self, node: Node, name: str) -> None:
-        """Run a loop over time steps; `name` becomes the tuple of its results."""
-        made = TimeScan.of(node.kwargs)
-        function = self.recurrences.setdefault(made, f"r{len(self.recurrences)}")
-        given = [self._fresh() for _ in made.operands]
-        texts = list(map(self._literal, node.args))
-        self.lines += time_scans.prepared(made, given, texts, name, self.device)
-        tensors = [*given, *(f"{name}[{n}]" for n in range(len(made.results)))]
-        self.lines += [self.run_scan(function, tensors), f"del {', '.join(given)}"]
 
     def _call(self, node: Node) -> str:
         args = [self._literal(a) for a in node.args]

@@ -1,26 +1,34 @@
-"""Lines of a program before a loop over time steps runs."""
+"""Lines of a program that run a loop over time steps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dvk.composer.ir.time_scan import TimeScan
 
 
-def prepared(
-    made: TimeScan, given: Sequence[str], texts: Sequence[str], name: str, device: str
+def lines_of(
+    made: TimeScan,
+    given: Mapping[str, str],
+    name: str,
+    device: str,
+    run: Callable[[Sequence[str]], str],
 ) -> list[str]:
-    """Lay out the operands, and allocate the results as the tuple `name`.
+    """Lay out the operands, allocate the results as the tuple `name`, and run the kernel.
 
     Args:
-        given: names that the operands get.
-        texts: what they are now.
+        given: the operands, by the names that they get.
+        run: gives the line that runs the kernel on tensors.
     """
     lines = [
         f"{operand} = dvk_strided({text}, {strides!r}, {shape!r}, torch.{kind})"
-        for operand, text, (shape, strides, kind) in zip(given, texts, made.operands, strict=True)
+        for (operand, text), (shape, strides, kind) in zip(
+            given.items(), made.operands, strict=True
+        )
     ]
     results = [
         f"torch.empty({r.shape!r}, dtype=torch.{r.dtype}, device={device!r})" for r in made.results
     ]
-    return [*lines, f"{name} = ({', '.join(results)},)"]
+    lines.append(f"{name} = ({', '.join(results)},)")
+    lines.append(run([*given, *(f"{name}[{n}]" for n in range(len(results)))]))
+    return [*lines, f"del {', '.join(given)}"]
