@@ -226,6 +226,19 @@ def test_a_local_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     )
     with pytest.raises(MachineError, match="ValueError: no room"):
         LocalServer("model", told, tmp_path / "log").start()
+    # As vLLM ends when its engine fails: the cause is in another process's lines, each twice.
+    cause = "ModuleNotFoundError: No module named 'kernels'"
+    log = f"""(API pid=1) WARNING 11-27 errors like `OSError: [Errno 24] Too many open files`
+(Engine pid=2) ERROR 11-27 [core.py:1] {cause}
+(Engine pid=2) {cause}
+(API pid=1)     raise RuntimeError(
+(API pid=1) RuntimeError: no engine
+"""
+    (tmp_path / "long").write_text(log)
+    engineless = Config.model_validate({"served": {"command": "false"}})
+    with pytest.raises(MachineError) as raised:
+        LocalServer("model", engineless, tmp_path / "long").start()
+    assert f"started: {cause} / RuntimeError: no engine" in str(raised.value)
     missing = Config.model_validate({"served": {"command": "no-such-vllm serve"}})
     with pytest.raises(UsageError, match="no command `no-such-vllm`"):
         LocalServer("model", missing, tmp_path / "log").start()

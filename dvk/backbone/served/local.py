@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import shlex
 import shutil
 import signal
@@ -28,6 +29,8 @@ STOP_S = 15.0
 RESTARTS = 3
 """Restarts in a run: a server that dies more often has a reason that a restart does not remove."""
 LOG_LINES = 5
+ERROR = re.compile(r"\b\w*(Error|Exception)(: .*|$)")
+"""The part of a log's line that names an error."""
 ALONE_SHARE = 0.9
 """Share of a GPU's memory of a server that has it alone; vLLM's default."""
 SHARED_SHARE = 0.35
@@ -162,7 +165,9 @@ class LocalServer:
             lines = [line for line in self.log.read_text(errors="replace").splitlines() if line]
         except OSError:
             return "it wrote nothing"
-        errors = [line for line in lines if "Error" in line]
+        # Twice each, from the engine and from its parent; warnings name errors that have not come.
+        found = [ERROR.search(line) for line in lines if " WARNING " not in line]
+        errors = list(dict.fromkeys(match[0] for match in found if match))
         return " / ".join((errors or lines)[-LOG_LINES:])[-600:] or "it wrote nothing"
 
 
