@@ -14,8 +14,8 @@ from dvk.composer.codegen.analysis.seen_keys import closure, seen_keys
 from dvk.composer.codegen.analysis.tiles import INT32, TileAxis
 from dvk.composer.codegen.triton.attention_scores import ScoreWriter
 from dvk.composer.codegen.triton.attention_walks import MIN_DOT, Walks
-from dvk.composer.codegen.triton.matmul import OperandTile
 from dvk.composer.codegen.triton.matmul_sums import behind
+from dvk.composer.codegen.triton.operand_tile import OperandTile
 from dvk.composer.codegen.triton.scalar import TYPES, cast
 from dvk.composer.codegen.triton.writer import TritonFunction, TritonWriter
 from dvk.composer.ir.attention_kernel import AttentionKernel

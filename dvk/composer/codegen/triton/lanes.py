@@ -110,7 +110,7 @@ class LaneForm:
 def lane_form(kernel: Kernel) -> LaneForm | None:
     """The form of a product with words of four bits along k, in order; None for other kernels."""
     packed = packed_form(kernel)
-    if packed is None or not packed.is_summed or packed.across:
+    if packed is None or not packed.is_summed or packed.across or packed.form.beside:
         return None
     terms, wide = packed.form.terms, packed.wide
     longs = [v for v in (packed.form.columns if wide else packed.form.rows) if v.size > 1]
