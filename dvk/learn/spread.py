@@ -40,7 +40,7 @@ def spread(work: Callable[[A], B], batches: Iterable[A], workers: int) -> Iterat
         try:
             for batch in chain(first, source):
                 pending.append(processes.submit(_call, batch))
-                if len(pending) >= 2 * workers:
+                while pending and (len(pending) >= 2 * workers or pending[0].done()):
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()

@@ -48,8 +48,8 @@ IN_FLIGHT = 2
 """Tasks open per worker: enough that one is always ready."""
 PLANNERS = 16
 """Most processes that write plans."""
-PREPARED = 64
-"""Tasks prepared together: few enough that the first is judged soon."""
+PREPARED_FIRST, PREPARED = 8, 64
+"""Tasks prepared together, at first and at most: few at first, so that judging begins soon."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,10 +311,11 @@ def captured(
     files: Sequence[TaskFile], config: Config, device: Device, backend: BackendName
 ) -> Iterator[tuple[TaskFile, TaskContext | DvkError]]:
     """Each file with what examining and capturing it found."""
-    for first in range(0, len(files), PREPARED):
-        some = files[first : first + PREPARED]
+    first, count = 0, PREPARED_FIRST
+    while some := files[first : first + count]:
         found = prepare([one.path for one in some], device, backend, config, kept=True)
         yield from zip(some, found, strict=True)
+        first, count = first + count, min(2 * count, PREPARED)
 
 
 def with_plans(
