@@ -37,7 +37,7 @@ class Model(nn.Module):
     def forward(self, x):
         return nn.functional.gelu(self.norm(x)) * torch.sigmoid(x) + x
 """
-LAUNCHER = re.compile(r"^run_(\w+) = dvk_launcher\(\1, (\d+), (\d+)\)$", re.MULTILINE)
+LAUNCHER = re.compile(r"^run_(\w+) = dvk_launcher\(\1, (\d+), (\d+)(?:, \d+)?\)$", re.MULTILINE)
 
 
 class Around(nn.Module):

@@ -98,7 +98,7 @@ def test_scores_of_long_sequences_need_no_64_bit_offsets() -> None:
 
 
 def test_registers_are_limited_by_the_launcher_that_needs_it() -> None:
-    made = kernel(causal, *(x.to(BRAIN) for x in three(d=64)))
+    made = kernel(causal, *(x.to(BRAIN) for x in three(d=128)))
     limited, *others = [s for s in renderer.schedules(made) if isinstance(s, TritonAttention)]
     text = renderer.render(made, limited)
     assert limited.registers == 128 and re.search(r"dvk_launcher\(k\d, \d+, 8, 128\)", text)

@@ -22,6 +22,14 @@ TALL: tuple[Shape, ...] = (
 )
 """Queries, keys, warps, stages and registers for many, of heads of up to `NARROW` elements of 16 bits. With 128 registers two programs of 8
 warps run on a multiprocessor: on an H200 16384 queries took 4.4 ms instead of 5.4."""
+SHORT: tuple[Shape, ...] = (
+    (64, 64, 4, 3, 0),
+    (128, 64, 8, 3, 0),
+    (128, 64, 4, 3, 0),
+    (64, 64, 4, 2, 0),
+    (64, 32, 4, 3, 0),
+)
+"""The same for heads of up to `SHORT_HEAD` elements."""
 WIDE: tuple[Shape, ...] = (
     (128, 64, 8, 2, 0),
     (64, 64, 4, 2, 0),
@@ -29,7 +37,7 @@ WIDE: tuple[Shape, ...] = (
     (64, 32, 4, 3, 0),
 )
 """The same for other heads."""
-NARROW = 128
+NARROW, SHORT_HEAD = 128, 64
 SHARE = 0.8
 """Of shared memory that keys and values in flight may take beside few queries."""
 OTHERS = 2048
@@ -44,8 +52,7 @@ def schedules(kernel: AttentionKernel, gpu: Gpu) -> list[TritonSchedule]:
     longest = max(power(length), MIN_DOT)
     found: dict[TritonSchedule, None] = {}
     if rows > MIN_DOT:
-        narrow = max(_heads(kernel)) <= NARROW and form.dtype in HALVES
-        for block, wanted, warps, most, registers in TALL if narrow else WIDE:
+        for block, wanted, warps, most, registers in _tall(kernel):
             block = min(block, power(rows))
             room = (
                 gpu.shared_bytes_per_block - OTHERS - block * _heads(kernel)[0] * BYTES[form.dtype]
@@ -63,6 +70,14 @@ def schedules(kernel: AttentionKernel, gpu: Gpu) -> list[TritonSchedule]:
                 splits *= 2
             found[_schedule(MIN_DOT, keys, stages, warps, splits)] = None
     return list(found)
+
+
+def _tall(kernel: AttentionKernel) -> tuple[Shape, ...]:
+    """Shapes for many queries, by their head."""
+    head = max(_heads(kernel))
+    if head > NARROW or kernel.forms[0].dtype not in HALVES:
+        return WIDE
+    return SHORT if head <= SHORT_HEAD else TALL
 
 
 def _heads(kernel: AttentionKernel) -> tuple[int, int]:
