@@ -46,6 +46,8 @@ MAX_OPTIONS = 10
 LANES = ((8, 2), (4, 2), (8, 1), (16, 1), (4, 1), (16, 2), (2, 2), (2, 1), (1, 1))
 """Warps and steps of products on lanes."""
 MOST_LANES = 5
+BESIDE_LANES = 4
+"""Schedules without matrix units, where products on lanes are listed, too."""
 BESIDE_PACKED = 3
 """Schedules that read a word for each element, beside those that read it once."""
 CODES = ("int8", *EIGHTHS)
@@ -159,7 +161,9 @@ def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
     )
     if walking is not None and kind != "float64":
         kept.insert(2, _walking(walking, work))
-    packed = [*_lanes(kernel, gpu), *unpacked_schedule.options(kernel, gpu)]
+    packed: list[TritonSchedule] = [*unpacked_schedule.options(kernel, gpu)]
+    if on_lanes := _lanes(kernel, gpu):
+        packed = [*packed[:1], *on_lanes, *packed[1:BESIDE_LANES]]
     return [*packed, *(kept[:BESIDE_PACKED] if packed else kept)]
 
 
