@@ -80,9 +80,8 @@ class HostWriter:
         makers: those of earlier programs in the same drop-in; tensors derived from the same weights are made once.
         recurrences: those of earlier programs in the same drop-in.
         benchmark: cuDNN measures the algorithms of convolutions.
-        splits_rows: as for `Codegen`.
+        splits_rows, run_scan: as for `Codegen`, `run_scan` its `launch_layer`.
         frees_inputs: the caller holds none of the arguments.
-        run_scan: the line that runs a loop over time steps on tensors, as `Codegen.launch_layer`.
     """
 
     def __init__(
@@ -359,8 +358,7 @@ class HostWriter:
         elif node.op == TIME_SCAN:
             made = TimeScan.of(node.kwargs)
             function = self.recurrences.setdefault(made, f"r{len(self.recurrences)}")
-            given = {self._fresh(): self._literal(a) for a in node.args}
-            run = partial(self.run_scan, function)
+            given, run = [self._literal(a) for a in node.args], partial(self.run_scan, function)
             self.lines += time_scans.lines_of(made, given, name, self.device, run)
         elif node.op == "left":
             self.lines += steps.left_lines(node, name, self.value, self._literal)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from dvk.composer.ir.time_scan import TimeScan
 
 
 def lines_of(
     made: TimeScan,
-    given: Mapping[str, str],
+    given: Sequence[str],
     name: str,
     device: str,
     run: Callable[[Sequence[str]], str],
@@ -17,18 +17,19 @@ def lines_of(
     """Lay out the operands, allocate the results as the tuple `name`, and run the kernel.
 
     Args:
-        given: the operands, by the names that they get.
+        given: the operands as they are now.
         run: gives the line that runs the kernel on tensors.
     """
+    names = [f"{name}_{n}" for n in range(len(given))]
     lines = [
         f"{operand} = dvk_strided({text}, {strides!r}, {shape!r}, torch.{kind})"
         for (operand, text), (shape, strides, kind) in zip(
-            given.items(), made.operands, strict=True
+            zip(names, given, strict=True), made.operands, strict=True
         )
     ]
     results = [
         f"torch.empty({r.shape!r}, dtype=torch.{r.dtype}, device={device!r})" for r in made.results
     ]
     lines.append(f"{name} = ({', '.join(results)},)")
-    lines.append(run([*given, *(f"{name}[{n}]" for n in range(len(results)))]))
-    return [*lines, f"del {', '.join(given)}"]
+    lines.append(run([*names, *(f"{name}[{n}]" for n in range(len(results)))]))
+    return [*lines, f"del {', '.join(names)}"]
