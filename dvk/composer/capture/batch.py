@@ -32,6 +32,7 @@ from dvk.composer.capture.export import (
     build_reply,
     capture_on,
     error_of_death,
+    rolls_loops,
     trace,
     trace_call,
 )
@@ -170,7 +171,8 @@ def trace_fake(task: Task, kernels: Device | None = None) -> CapturedGraph:
     ):
         built = build(task.model_copy(update={"device": "cpu"}))
         args, kwargs = built.inputs(0)
-        captured = trace_call(built.model, args, kwargs, built.input_names(args), built.namespace)
+        named, rolls = built.input_names(args), rolls_loops(task, [*args, *kwargs.values()])
+        captured = trace_call(built.model, args, kwargs, named, built.namespace, rolls)
     # Autocast casts other operators on another device: a drop-in from here runs the original under it.
     captured = captured.model_copy(update={"autocast": ()})
     if task.device == "cpu":

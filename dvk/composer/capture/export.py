@@ -103,13 +103,19 @@ def trace(task: Task) -> CapturedGraph:
     built = build(task)
     args, kwargs = built.inputs(0)
     with autocast_of(task):
-        named = built.input_names(args)
-        made = trace_call(built.model, args, kwargs, named, built.namespace, rolls=not task.train)
+        named, rolls = built.input_names(args), rolls_loops(task, [*args, *kwargs.values()])
+        made = trace_call(built.model, args, kwargs, named, built.namespace, rolls)
     if not task.train:
         return made
     from dvk.composer.capture.joint import with_backward
 
     return with_backward(made, built.model, task.device)
+
+
+def rolls_loops(task: Task, values: list[Any]) -> bool:
+    """Whether there are kernels for loops over time steps: not for gradients, nor for 16 bits in C++."""
+    narrow = any(getattr(value, "itemsize", 4) == 2 for value in values)
+    return not task.train and not (task.device == "cpu" and narrow)
 
 
 def trace_call(
