@@ -1,7 +1,7 @@
 """Give each condition of an attention's mask its own places.
 
 A mask by places (`arange(n)[:, None] >= arange(n)`) reads one range along queries and along keys. A kernel computes a value at one index,
-so that a shared range would be stored by a kernel of its own and read for each score. Counted again by each reader, ranges cost nothing,
+so that a shared range would be stored by a separate kernel and read for each score. Counted again by each reader, ranges cost nothing,
 and the kernel of the attention knows which keys a query sees (`codegen.analysis.seen_keys`).
 """
 

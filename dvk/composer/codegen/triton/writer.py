@@ -58,7 +58,7 @@ class TritonFunction:
 
     @property
     def launcher(self) -> str:
-        """What a launcher is told: programs, warps and, where they are limited, registers."""
+        """Arguments of a launcher: programs, warps and, where they are limited, registers."""
         return f"{self.grid}, {self.warps}" + (f", {self.registers}" if self.registers else "")
 
 

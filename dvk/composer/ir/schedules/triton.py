@@ -248,7 +248,7 @@ class TritonAttention(TritonSchedule):
     """An attention of `rows` queries and `keys` keys at a time; `stages` and `splits` (of the keys) as in `TritonProduct`.
 
     Attributes:
-        registers: the most of a thread, so that more programs run on a multiprocessor: one's exponents beside the other's products; 0 for
+        registers: the most of a thread, so that more programs run on a multiprocessor, one its exponents while another its products; 0 for
             the compiler's choice.
     """
 
