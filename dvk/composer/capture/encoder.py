@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dvk.composer.capture.blame import operator_name, with_location
 from dvk.composer.capture.blocks import block_of
 from dvk.composer.capture.functionalize import functionalized, reshaped
-from dvk.composer.capture.rolling import MARK
+from dvk.composer.capture.time_marks import MARK
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import AliasClasses, touched, written
 from dvk.composer.ir.errors import CannotCompose

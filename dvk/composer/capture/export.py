@@ -21,6 +21,7 @@ from dvk.composer.capture import reads
 from dvk.composer.capture.blame import one_line, with_location
 from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.capture.encoder import Encoder
+from dvk.composer.capture.time_marks import Unfit
 from dvk.composer.capture.tracing_context import apart, no_checks, no_stack_traces, quietly
 from dvk.composer.ir.errors import CannotCompose, NothingToFuse
 from dvk.config import Limits
@@ -153,7 +154,6 @@ def trace_module(
     """
     from dvk.composer.capture import partial as capture_partial
     from dvk.composer.capture.calling import ModuleCall
-    from dvk.composer.capture.time_loops import Unfit
 
     try:
         call = ModuleCall(
@@ -278,7 +278,6 @@ def _exported(
     from dvk.composer.capture.python_state import without_changes
     from dvk.composer.capture.state_between import unread
     from dvk.composer.capture.swallowed import none_swallowed
-    from dvk.composer.capture.time_loops import Unfit
 
     model, tensors = call.model, tuple(call.tensors.values())
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from dvk.composer.capture.step_axes import Axes, Dim
 from dvk.composer.capture.step_values import Values
-from dvk.composer.capture.time_loops import CARRY, LAST, OUT, Unfit
+from dvk.composer.capture.time_marks import CARRY, LAST, MARK, OUT, Unfit
 from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.effects import is_step, refs, written
 from dvk.composer.ir.graph_edits import packet, rebuilt, ref, users
 from dvk.composer.ir.time_scan import TIME_SCAN, Access, Result, TimeScan
 from dvk.records import Graph, Node
 
-MARK = "dvk.mark.default"
 ROUNDS = 40
 """Times that a step is read until no axes meet any more."""
 INDEX = {"select": (2,), "slice": (2, 3)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from dvk.composer.capture.time_loops import Unfit
+from dvk.composer.capture.time_marks import Unfit
 
 Dim = tuple[int, ...]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dvk.composer.capture.step_axes import Axes, Dim
-from dvk.composer.capture.time_loops import Unfit
+from dvk.composer.capture.time_marks import Unfit
 from dvk.composer.ir.graph_edits import packet, ref
 from dvk.composer.ir.nodes import FLOATS
 from dvk.composer.ir.time_scan import FUNCTIONS, Access, Line

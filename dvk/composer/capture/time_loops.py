@@ -25,24 +25,19 @@ from typing import Any
 import torch
 
 from dvk.composer.capture.statement_runs import definition
+from dvk.composer.capture.time_marks import CARRY, LAST, OUT, Unfit
 from dvk.composer.ir.errors import CannotCompose
 
 HELPER = "_dvk_time_loop"
 """Global name of `Shortened` while the changed code runs."""
 LEAST = 16
 """Steps from which a loop is shortened."""
-CARRY, OUT, LAST = 0, 1, 2
-"""Roles of a mark: a value from the step before, one that is collected, one read after the loop."""
 FRESH = ("zeros", "empty", "zeros_like", "empty_like", "new_zeros", "new_empty")
 READERS = ("select", "narrow")
 COPYING = ("sum", "einsum", "matmul", "bmm", "mean")
 """Functions whose result is no view."""
 
 _libraries: list[torch.library.Library] = []
-
-
-class Unfit(Exception):
-    """The loop must be traced as it is."""
 
 
 class Shortened:
