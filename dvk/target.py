@@ -125,7 +125,12 @@ def of_machine(device: str) -> Target:
 
 
 def of_judge(config: Config, device: str) -> Target:
-    """The device that a judge under these settings times on; the default's facts if it is another machine's."""
+    """The device that a judge under these settings times on; the default's facts if it is another machine's.
+
+    A table of measured plans is taken for one of this CPU, or of the default GPU: most tables of GPUs are read where there is none.
+    """
+    if (config.remote.judge or "").startswith("table:"):
+        return Target(Gpu(), _cpu())
     return DEFAULT if config.remote.judge or config.remote.engine else of_machine(device)
 
 
