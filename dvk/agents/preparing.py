@@ -19,6 +19,7 @@ from dvk import crashes, machine, resources, tasks
 from dvk.agents.task_context import TaskContext
 from dvk.composer import CannotCompose, CapturedGraph
 from dvk.composer.capture.batch import capture_many
+from dvk.composer.codegen.base import takes_time_loops
 from dvk.config import Config, Limits
 from dvk.errors import DvkError
 from dvk.records import BackendName, Device, Task, content_hash
@@ -58,7 +59,10 @@ def prepare(
         kept: use and extend the cache of earlier calls, under `$DVK_HOME/cache/tasks`.
     """
     workers = workers or max(1, machine.num_cores() // (GPU_SHARE if device == "cuda" else 1))
-    places = [cache_folder(path, device, eval_mode, train) if kept else None for path in paths]
+    places = [
+        cache_folder(path, device, eval_mode, train, takes_time_loops(backend)) if kept else None
+        for path in paths
+    ]
     known = [
         restored(where, path, backend) if where is not None else None
         for where, path in zip(places, paths)
@@ -117,7 +121,11 @@ def _fresh(
     with ThreadPoolExecutor(workers) as threads:
         per_child = max(1, min(PER_CHILD, -(-len(paths) // workers)))
         for _, captured in capture_many(
-            usable(threads), limits, num_workers=workers, per_child=per_child
+            usable(threads),
+            limits,
+            num_workers=workers,
+            per_child=per_child,
+            rolls=takes_time_loops(backend),
         ):
             while isinstance(found := examined[given], DvkError):
                 yield found
@@ -137,14 +145,14 @@ def _fresh(
 
 
 def cache_folder(
-    path: Path, device: Device, eval_mode: bool = False, train: bool = False
+    path: Path, device: Device, eval_mode: bool = False, train: bool = False, rolls: bool = True
 ) -> Path | None:
     """Cache folder of a file's findings; null if the file cannot be read."""
     try:
         source = read_source(path)
     except (OSError, UnicodeDecodeError):
         return None
-    mode = ["eval"] * eval_mode + ["train"] * train
+    mode = ["eval"] * eval_mode + ["train"] * train + ["every step"] * (not rolls)
     key = content_hash(
         dvk.__version__, str(VERSION), machine.fingerprint(device), device, path.stem, source, *mode
     )

@@ -15,7 +15,7 @@ from dvk.agents.dialects.plan import space_of
 from dvk.agents.task_context import TaskContext
 from dvk.composer import CannotCompose, Plan
 from dvk.composer.capture.batch import trace_quickly
-from dvk.composer.codegen.base import codegen
+from dvk.composer.codegen.base import codegen, takes_time_loops
 from dvk.composer.plan_change import graph_facts, machine_words
 from dvk.config import AgentsConfig
 from dvk.errors import DvkError
@@ -97,7 +97,8 @@ def _of_batch(rows: Sequence[MeasuredTask]) -> list[MeasuredTask]:
 
 def _captured(row: MeasuredTask) -> MeasuredTask:
     try:
-        captured = trace_quickly(row.task.model_copy(update={"device": "cpu"}), row.task.device)
+        task, rolls = row.task.model_copy(update={"device": "cpu"}), takes_time_loops(row.backend)
+        captured = trace_quickly(task, row.task.device, rolls=rolls)
     except (CannotCompose, DvkError):
         return row
     subject = TaskContext(row.task, captured, row.backend)

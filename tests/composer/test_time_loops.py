@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dvk.composer.ir.chunked_form import chunked_form
 from dvk.composer.ir.time_scan import TIME_SCAN, TimeScan
+from dvk.composer.rewrites import chunked_steps
 from tests.composer.time_loop_cases import CASES, LEFT, captured_of, error
 
 STEPS = 37
@@ -78,3 +80,17 @@ def test_triton_steps(interpreted: dict[str, Any], name: str) -> None:
 @pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.chunks])
 def test_triton_chunks(interpreted: dict[str, Any], name: str) -> None:
     assert interpreted[f"{name} chunked"] < 10 * CASES[name].error
+
+
+def test_chunks_have_narrow_keys_and_values() -> None:
+    graph = captured_of("gated", 150).graph
+    assert chunked_steps.rewrite(graph) is not None
+    (node,) = (n for n in graph.nodes if n.op == TIME_SCAN)
+    scan = TimeScan.of(node.kwargs)
+    for axis in (scan.inner, scan.lanes):
+        for width, fits in ((128, True), (129, False)):
+            sizes = tuple(width if a == axis else s for a, s in enumerate(scan.sizes))
+            wide = node.model_copy(update={"kwargs": replace(scan, sizes=sizes).given()})
+            nodes = tuple(wide if n is node else n for n in graph.nodes)
+            made = chunked_steps.rewrite(graph.model_copy(update={"nodes": nodes}))
+            assert (made is not None) == fits

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from dvk import crashes
 from dvk.composer.capture.batch import trace_quickly
+from dvk.composer.codegen.base import takes_time_loops
 from dvk.composer.plan_change import graph_facts
 from dvk.composer.plan_space import PlanSpace
 from dvk.records.measured import MeasuredTask
@@ -25,7 +26,8 @@ def with_facts(rows: Iterable[MeasuredTask]) -> Iterator[MeasuredTask]:
 
 def _captured(row: MeasuredTask) -> GraphFacts:
     task = row.task
-    captured = trace_quickly(task.model_copy(update={"device": "cpu"}), task.device)
+    rolls = takes_time_loops(row.backend)
+    captured = trace_quickly(task.model_copy(update={"device": "cpu"}), task.device, rolls=rolls)
     return facts_of(row, PlanSpace(task, captured, row.backend))
 
 

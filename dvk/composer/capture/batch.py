@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -50,7 +50,12 @@ COLLECT_EVERY = 50
 
 
 def capture_many(
-    tasks: Iterable[Task], limits: Limits = LIMITS, *, num_workers: int = 1, per_child: int = 600
+    tasks: Iterable[Task],
+    limits: Limits = LIMITS,
+    *,
+    num_workers: int = 1,
+    per_child: int = 600,
+    rolls: bool | Sequence[bool] = True,
 ) -> Iterator[tuple[int, CapturedGraph | CannotCompose]]:
     """Yield the operator graphs of many tasks, in order.
 
@@ -59,14 +64,18 @@ def capture_many(
         limits: `wall_s` for one capture, the rest for a child. A child that dies loses its current task.
         num_workers: concurrent children.
         per_child: captures per child; a child starts with some seconds of imports and answers after its last capture.
+        rolls: as in `capture`, for all tasks or for each.
     """
     on_gpu: dict[int, Task] = {}
+
+    def rolled(index: int) -> bool:
+        return rolls if isinstance(rolls, bool) else rolls[index]
 
     def requested() -> Iterator[dict[str, Any]]:
         for index, task in enumerate(tasks):
             if task.device == "cuda":
                 on_gpu[index] = task
-            yield {"task": task.model_dump(mode="json")}
+            yield {"task": task.model_dump(mode="json"), "rolls": rolled(index)}
 
     for index, answer in each(
         "dvk.composer.capture.batch:child",
@@ -79,17 +88,17 @@ def capture_many(
         if isinstance(answer, Death):
             yield index, CannotCompose(error_of_death(answer))
         elif task is not None and gpu_memory.was_short(answer.get("cannot")):
-            yield index, _alone(task, limits)
+            yield index, _alone(task, limits, rolled(index))
         elif "cannot" in answer:
             yield index, CannotCompose(answer["cannot"], answer.get("traceback", ""))
         else:
             yield index, CapturedGraph.model_validate(answer["captured"])
 
 
-def _alone(task: Task, limits: Limits) -> CapturedGraph | CannotCompose:
+def _alone(task: Task, limits: Limits, rolls: bool) -> CapturedGraph | CannotCompose:
     """The graph of a task that found the memory of its GPU taken."""
     try:
-        return capture_on(task, limits, None)
+        return capture_on(task, limits, None, rolls)
     except CannotCompose as error:
         return error
 
@@ -108,7 +117,8 @@ def child(channel: Any) -> None:
             gc.collect()
         before = set(sys.modules)
         task = Task.model_validate(request["task"])
-        channel.send(build_reply(task, partial(trace_quickly, ask=partial(wait_for_gpu, channel))))
+        ask = partial(wait_for_gpu, channel)
+        channel.send(build_reply(task, partial(trace_quickly, ask=ask, rolls=request["rolls"])))
         for name in set(sys.modules) - before:
             if name.startswith("dvk_source_"):
                 del sys.modules[name]  # hundreds of tasks' globals use memory
@@ -122,7 +132,10 @@ def wait_for_gpu(channel: Any, task: Task) -> None:
 
 
 def trace_quickly(
-    task: Task, kernels: Device | None = None, ask: Callable[[Task], None] = lambda _: None
+    task: Task,
+    kernels: Device | None = None,
+    ask: Callable[[Task], None] = lambda _: None,
+    rolls: bool = True,
 ) -> CapturedGraph:
     """Capture as `export.trace` does, with fake tensors where they are as good.
 
@@ -130,6 +143,7 @@ def trace_quickly(
         task: without a GPU, a task for the CPU, whatever device its graph is for.
         kernels: the device whose layouts results must have, if it is not the task's device.
         ask: called before the task is run on its device.
+        rolls: as in `capture`.
 
     Raises:
         CannotCompose, TaskError: as `trace`; also if attention on another device cannot be traced with fake tensors.
@@ -140,9 +154,9 @@ def trace_quickly(
         or (task.device != "cpu" and re.search(r"cuda|cpu|device", task.source))
     ):
         ask(task)
-        return trace(task)
+        return trace(task, rolls)
     try:
-        quick = trace_fake(task, kernels)
+        quick = trace_fake(task, kernels, rolls)
         # The GPU and its libraries decide which kernel computes attention and in which layout: ask the GPU if there is one.
         if not needs_real_kernels(quick.graph) and not (
             task.device != "cpu" and calls_attention(quick.graph)
@@ -151,7 +165,7 @@ def trace_quickly(
     except Exception:  # noqa: BLE001 - whatever fake tensors cannot do, the slow way does or explains
         pass
     ask(task)
-    captured = trace(task)
+    captured = trace(task, rolls)
     if kernels not in (None, task.device) and calls_attention(captured.graph):
         raise CannotCompose(
             "attention's layout on another device is unknown after operators that must run"
@@ -159,7 +173,7 @@ def trace_quickly(
     return captured
 
 
-def trace_fake(task: Task, kernels: Device | None = None) -> CapturedGraph:
+def trace_fake(task: Task, kernels: Device | None = None, rolls: bool = True) -> CapturedGraph:
     """Build the task under `FakeTensorMode` and export it; layouts come from the fake kernels, and those of attention from `kernels`."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -171,7 +185,8 @@ def trace_fake(task: Task, kernels: Device | None = None) -> CapturedGraph:
     ):
         built = build(task.model_copy(update={"device": "cpu"}))
         args, kwargs = built.inputs(0)
-        named, rolls = built.input_names(args), rolls_loops(task, [*args, *kwargs.values()])
+        named = built.input_names(args)
+        rolls = rolls and rolls_loops(task, [*args, *kwargs.values()])
         captured = trace_call(built.model, args, kwargs, named, built.namespace, rolls)
     # Autocast casts other operators on another device: a drop-in from here runs the original under it.
     captured = captured.model_copy(update={"autocast": ()})

@@ -36,27 +36,30 @@ if TYPE_CHECKING:
     from dvk.composer.capture.eager_calls import CallRecording, Tracing
 
 
-def capture(task: Task, limits: Limits) -> CapturedGraph:
+def capture(task: Task, limits: Limits, rolls: bool = True) -> CapturedGraph:
     """Capture the operator graph of the task's reference.
+
+    Args:
+        rolls: loops over time steps become one operator where they can; see `codegen.base.takes_time_loops`.
 
     Raises:
         CannotCompose: the module is outside what can be captured.
         MachineError: the child could not be started.
     """
     try:
-        return capture_on(task, limits, bytes_to_run(task.peak_bytes))
+        return capture_on(task, limits, bytes_to_run(task.peak_bytes), rolls)
     except CannotCompose as error:
         if task.device != "cuda" or not gpu_memory.was_short(str(error)):
             raise
-    return capture_on(task, limits, None)
+    return capture_on(task, limits, None, rolls)
 
 
-def capture_on(task: Task, limits: Limits, need: int | None) -> CapturedGraph:
+def capture_on(task: Task, limits: Limits, need: int | None, rolls: bool = True) -> CapturedGraph:
     """As `capture`, where `need` bytes of GPU memory are free; None: alone on a GPU."""
     with gpu_memory.environment(task.device, need) as env:
         answer = call(
             "dvk.composer.capture.export:child",
-            {"task": task.model_dump(mode="json")},
+            {"task": task.model_dump(mode="json"), "rolls": rolls},
             limits,
             env=env,
             isolate=limits.reference_isolation(task.device),
@@ -78,7 +81,9 @@ def error_of_death(death: Death) -> str:
 
 def child(channel: Any) -> None:
     """Child side of `capture`."""
-    channel.send(build_reply(Task.model_validate(channel.receive()["task"]), trace))
+    given = channel.receive()
+    task = Task.model_validate(given["task"])
+    channel.send(build_reply(task, partial(trace, rolls=given["rolls"])))
 
 
 def build_reply(
@@ -96,7 +101,7 @@ def build_reply(
         return {"cannot": crash.message, "traceback": crash.traceback}
 
 
-def trace(task: Task) -> CapturedGraph:
+def trace(task: Task, rolls: bool = True) -> CapturedGraph:
     """Export and encode; runs where the user's code may run."""
     from dvk.tasks.ambient import autocast_of
     from dvk.tasks.build import build
@@ -104,7 +109,8 @@ def trace(task: Task) -> CapturedGraph:
     built = build(task)
     args, kwargs = built.inputs(0)
     with autocast_of(task):
-        named, rolls = built.input_names(args), rolls_loops(task, [*args, *kwargs.values()])
+        named = built.input_names(args)
+        rolls = rolls and rolls_loops(task, [*args, *kwargs.values()])
         made = trace_call(built.model, args, kwargs, named, built.namespace, rolls)
     if not task.train:
         return made

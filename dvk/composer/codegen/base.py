@@ -194,3 +194,11 @@ def codegen(name: str) -> Codegen:
             "derive its class from dvk.composer.codegen.base.Codegen, too",
         )
     return backend
+
+
+def takes_time_loops(name: str) -> bool:
+    """Whether graphs for a back end may hold loops over time steps: it has kernels for them, or composes nothing."""
+    try:
+        return TimeScan in codegen(name).layer_types
+    except UsageError:
+        return True

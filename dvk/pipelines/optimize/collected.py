@@ -22,6 +22,7 @@ from dvk.agents.turns import speedup
 from dvk.backbone import open_backbone
 from dvk.backbone.recorded import RecordedBackbone
 from dvk.composer import CannotCompose, CapturedGraph, capture
+from dvk.composer.codegen.base import takes_time_loops
 from dvk.config import Config
 from dvk.errors import ModelError, UsageError
 from dvk.harness.placement import open_session
@@ -96,7 +97,7 @@ def collect(
             return dict(run.read("summary.jsonl")[-1])
         run.write_text(TASKS, task.model_dump_json() + "\n")
         session = _session(run, request, config, task, trials, model)
-        session.captured = _graph(task, config)
+        session.captured = _graph(task, config, request.backend)
         session.skills = tuple(skills)
         with session.court, SearchView(0.0, name=task.name) as live:
             live.resumed(session.turns)
@@ -164,9 +165,9 @@ def _claimed(turn: Turn) -> bool:
     return turn.verdict is not None and turn.verdict.tier == "claim"
 
 
-def _graph(task: Task, config: Config) -> CapturedGraph | None:
+def _graph(task: Task, config: Config, backend: str) -> CapturedGraph | None:
     try:
-        return capture(task, config.limits)
+        return capture(task, config.limits, takes_time_loops(backend))
     except CannotCompose:
         return None
 

@@ -138,7 +138,8 @@ def _graph(
     ]
     captures: dict[tuple[int, ...], CapturedGraph] = {}
     asked = (task.model_copy(update={"input_specs": one, "inputs": ()}) for one in specs)
-    for number, captured in capture_many(asked):
+    # The kernel of a loop over time steps has fixed sizes.
+    for number, captured in capture_many(asked, rolls=False):
         if isinstance(captured, CannotCompose):
             at = label(dict(zip(names, every[number], strict=True)))
             raise TaskError(

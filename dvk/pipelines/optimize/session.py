@@ -14,6 +14,7 @@ from dvk.backbone.allowance import CapReached
 from dvk.backbone.pause_gate import OutOfTime
 from dvk.backbone.recorded import RecordedBackbone
 from dvk.composer import CannotCompose, CapturedGraph, applicable_to, capture, fuse
+from dvk.composer.codegen.base import takes_time_loops
 from dvk.composer.recipes import OWN_FAMILIES
 from dvk.config import Config
 from dvk.crashes import Crashed
@@ -88,6 +89,8 @@ class SearchSession(JudgedCandidates):
         self.library, self.backbone = library, backbone
         self.baselines = [b for b in baselines if b != "eager"]
         self.folder, self.first, self.seeds = folder, first, tuple(seeds)
+        self.rolls = takes_time_loops(backend)
+        """Whether loops over time steps may be one operator of the graph."""
         self.joined = False
         """Whether its result is joined with those of other sets of inputs."""
         self.court = open_session(task, config, self._spec)
@@ -322,7 +325,7 @@ class SearchSession(JudgedCandidates):
     def _capture(self, live: SearchView) -> CapturedGraph | None:
         """The operator graph; None if there is none and the model can do without."""
         try:
-            return capture(self.task, self.config.limits)
+            return capture(self.task, self.config.limits, self.rolls)
         except CannotCompose as error:
             if self.with_lines and self.backbone is None:
                 self.uncaptured = f"the composer cannot capture this module: {error}"

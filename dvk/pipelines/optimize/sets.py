@@ -140,6 +140,7 @@ def run(
 ) -> SetsResult:
     """Search for each set in turn, then confirm all together. Ctrl-C ends the searching and continues with the results so far."""
     for session in sessions:
+        session.rolls &= expand is None  # such a loop's kernel has fixed sizes
         with session.court, _live(session, quiet, label(session.task)) as live:
             if session is sessions[0] and session.expected is not None:
                 live.note(f"expected: {session.expected}")

@@ -35,6 +35,7 @@ from dvk.backbone import Sampling
 from dvk.backbone.hf import HfBackbone
 from dvk.composer import CannotCompose
 from dvk.composer.capture.batch import capture_many
+from dvk.composer.codegen.base import takes_time_loops
 from dvk.config import ChooseConfig, Config
 from dvk.learn import choosing
 from dvk.learn.choosing import ChoiceBatch, ChoiceRow
@@ -370,7 +371,9 @@ def composed_lists(rows: Sequence[MeasuredTask]) -> list[tuple[str, ...]]:
     """The composer's list of plans for each task; empty where it cannot be captured here."""
     found: dict[int, tuple[str, ...]] = {}
     for index, captured in capture_many(
-        (row.task for row in rows), num_workers=machine.num_cores()
+        (row.task for row in rows),
+        num_workers=machine.num_cores(),
+        rolls=[takes_time_loops(row.backend) for row in rows],
     ):
         if not isinstance(captured, CannotCompose):
             row = rows[index]

@@ -163,6 +163,7 @@ def render(block: RenderBlock) -> dict[str, Any]:
     """One block: generate, capture, teach, write."""
     from dvk.composer import CannotCompose
     from dvk.composer.capture.batch import trace_quickly
+    from dvk.composer.codegen.base import takes_time_loops
     from dvk.errors import DvkError
     from dvk.taskgen import generate
 
@@ -192,7 +193,9 @@ def render(block: RenderBlock) -> dict[str, Any]:
         try:
             # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices. They do contain a GPU's
             # result layouts, and texts use those.
-            captured = trace_quickly(made.task("cpu"), kernels=device)
+            captured = trace_quickly(
+                made.task("cpu"), device, rolls=takes_time_loops(block.backend)
+            )
             offsets = draw_offsets(captured, rng, block.offset)
             teach(
                 TaskContext(task, shift_indices(captured, offsets), block.backend),

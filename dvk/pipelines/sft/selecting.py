@@ -20,7 +20,7 @@ from dvk.agents.evidence.standing import relevant
 from dvk.agents.task_context import TaskContext
 from dvk.composer import Plan
 from dvk.composer.capture.batch import trace_quickly
-from dvk.composer.codegen.base import codegen
+from dvk.composer.codegen.base import codegen, takes_time_loops
 from dvk.config import AgentsConfig
 from dvk.learn.examples import Example, ExampleTask
 from dvk.records import Skill
@@ -59,7 +59,8 @@ def examples(path: Path, library: Path | None, problems: list[Any]) -> Iterator[
 def _of_task(row: MeasuredTask, library: Library) -> list[Example]:
     settings, dialect = AgentsConfig(), dialects.get(DIALECT)
     device = row.task.device
-    captured = trace_quickly(row.task.model_copy(update={"device": "cpu"}), device)
+    rolls = takes_time_loops(row.backend)
+    captured = trace_quickly(row.task.model_copy(update={"device": "cpu"}), device, rolls=rolls)
     subject = TaskContext(row.task, captured, row.backend)
     offered = selection.candidates(subject, library, settings)
     asked = selection_example(dialect, subject, offered, row, settings)

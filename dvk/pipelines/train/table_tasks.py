@@ -8,6 +8,7 @@ from pathlib import Path
 from dvk.agents import TaskContext
 from dvk.composer import CannotCompose
 from dvk.composer.capture.batch import capture_many
+from dvk.composer.codegen.base import takes_time_loops
 from dvk.errors import UsageError
 from dvk.harness.remote.table import known_tasks
 from dvk.records.measured import MeasuredTask
@@ -40,7 +41,11 @@ def read(path: Path, workers: int) -> TableTasks:
     ]
     found = [
         TaskContext(rows[index].task, captured, rows[index].backend, answers=rows[index].answers)
-        for index, captured in capture_many((row.task for row in rows), num_workers=workers)
+        for index, captured in capture_many(
+            (row.task for row in rows),
+            num_workers=workers,
+            rolls=[takes_time_loops(row.backend) for row in rows],
+        )
         if not isinstance(captured, CannotCompose)
     ]
     if not found:

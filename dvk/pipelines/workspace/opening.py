@@ -15,6 +15,7 @@ from dvk import backends, resources, tasks
 from dvk.agents import selection
 from dvk.agents.task_context import TaskContext
 from dvk.composer import CannotCompose, capture
+from dvk.composer.codegen.base import takes_time_loops
 from dvk.config import Config
 from dvk.errors import TaskError, UsageError
 from dvk.pipelines.workspace import copies, texts
@@ -233,7 +234,8 @@ def files_of(task: Task) -> dict[str, str]:
 def _subject(task: Task, config: Config, backend: str) -> TaskContext:
     """The task with its graph, if it has one."""
     try:
-        return TaskContext(task, capture(task, config.limits), backend)
+        captured = capture(task, config.limits, takes_time_loops(backend))
+        return TaskContext(task, captured, backend)
     except CannotCompose as error:
         return TaskContext(task, None, backend, error)
 
