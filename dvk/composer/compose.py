@@ -331,11 +331,8 @@ def join(
             raise CannotCompose(f"the {backend} backend has no kernels for {what}")
     applied = tuple(dict.fromkeys(name for part in parts for name in part.plan.recipes))
     layers = {name: layer for layer, name in recurrences.items()}
-    losses = any("dvk_chunked_loss(" in line for f in programs.fused for line in f.program.lines)
     module = writer.module(
-        KernelSet(
-            tuple(kernels.values()), chosen, programs.inplace, layers, frozenset(applied), losses
-        )
+        KernelSet(tuple(kernels.values()), chosen, programs.inplace, layers, frozenset(applied))
     )
     title = title or f"{len(kernels) + len(layers)} fused kernels" + facts.whom(parts)
     source = source_file.write(

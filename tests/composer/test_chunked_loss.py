@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from typing import Any
@@ -79,41 +78,6 @@ def test_what_needs_all_logits_keeps_them(text: str, monkeypatch: pytest.MonkeyP
     assert "dvk_chunked_loss(" not in block.candidate.source
     found = errors(block)
     assert all(new <= 4 * eager + 1e-6 for eager, new in found.values()), found
-
-
-def by_triton(classes: int, name: str, dtype: str) -> None:
-    """Check the loss and gradients of a Triton drop-in, whose kernel computes the rows of a chunk."""
-    chunked_loss.LARGE, chunked_loss.CHUNK = 0, 16 * classes * 4
-    text, bias = CASES[name]
-    torch.manual_seed(0)
-    source = HEAD.format(text=text, bias=bias).replace("29", str(classes))
-    x, target = 3 * torch.randn(40, 12), torch.randint(0, classes, (40,))
-    target[5:9] = 3
-    block = TrainingDropIn(source, x, target, backend="triton")
-    assert "dvk_loss_row(" in block.candidate.source
-    found = errors(block)
-    assert all(new <= 4 * eager + 1e-6 for eager, new in found.values()), found
-    if bias:
-        return
-    # Half types: beside the same function without the kernel.
-    own = type(block.new).forward.__globals__["dvk_chunked_loss"]  # type: ignore[attr-defined]
-    x, weight = x.to(getattr(torch, dtype)), torch.randn(classes, 12).to(getattr(torch, dtype))
-    given = (x, weight, None, target, True, 3, 0.1, 16)
-    for got, want in zip(own(*given), dvk_chunked_loss(*given), strict=True):
-        assert float((got - want).norm()) <= 1e-2 * float(want.norm())
-
-
-def test_rows_of_a_chunk_by_a_triton_kernel() -> None:
-    """In another process: Triton reads TRITON_INTERPRET when it is imported."""
-    calls = "by_triton(29, 'mean', 'float16'); by_triton(29, 'smoothed', ''); by_triton(5000, 'mean', 'bfloat16')"
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import by_triton; {calls}"],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_every_target_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,6 @@ class KernelSet:
         inplace: by kernel name; missing ones overwrite no input.
         recurrences: function name → recurrent layer or loop over time steps, of the back end's `layer_types`.
         recipes: names of the recipes of the plans.
-        losses: the programs call `runtime.chunked_loss`.
     """
 
     kernels: Sequence[Kernel]
@@ -39,7 +38,6 @@ class KernelSet:
     inplace: Mapping[str, Inplace] = field(default_factory=dict)
     recurrences: Mapping[str, Recurrence | TimeScan] = field(default_factory=dict)
     recipes: frozenset[str] = frozenset()
-    losses: bool = False
 
 
 @dataclass(frozen=True)

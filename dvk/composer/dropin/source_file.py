@@ -99,13 +99,7 @@ def write(
     ]
     below = "\n\n".join(
         part.strip("\n")
-        for part in (
-            _globals(fused, bool(kept), "dvk_chunked_loss" in functions),
-            sources.text(functions),
-            hook,
-            runtime,
-            ending,
-        )
+        for part in (_globals(fused, bool(kept)), sources.text(functions), hook, runtime, ending)
         if part
     )
     parts = {name: text for one in fused for name, text in one.captured.parts.items()}
@@ -225,8 +219,8 @@ def _imports(text: str) -> str:
     return "\n".join([*([f"import {', '.join(plain)}"] if plain else []), "import torch"])
 
 
-def _globals(fused: Sequence[Fused], kept: bool, losses: bool) -> str:
-    """Globals that a drop-in's functions share; `kept`: the kernels need `dvk_kept` earlier; `losses`: some are of chunked losses."""
+def _globals(fused: Sequence[Fused], kept: bool) -> str:
+    """Globals that a drop-in's functions share; `kept`: the kernels need `dvk_kept` earlier."""
     goes_back = any(one.program.may_go_back for one in fused)
     return "\n".join(
         [
@@ -235,7 +229,6 @@ def _globals(fused: Sequence[Fused], kept: bool, losses: bool) -> str:
             "dvk_steps, dvk_memory, dvk_said, dvk_reported = [0], set(), set(), set()"
             if kept
             else "dvk_kept, dvk_steps, dvk_memory, dvk_said, dvk_reported = [], [0], set(), set(), set()",
-            *(["dvk_loss_rows = None"] if losses else []),
             *(
                 ["dvk_else = object()  # returned by a program if the original must run"]
                 if goes_back

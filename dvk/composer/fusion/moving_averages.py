@@ -99,7 +99,7 @@ def _with_update(kernel: Kernel, pair: _Update, weight: float, only: bool) -> Ke
     """The kernel with an update of a running value; None if it does not write each element of the batch's value once.
 
     Args:
-        only: instead of the batch's value, which nobody else reads.
+        only: instead of the batch's value, which nothing else reads.
     """
     running, batch = pair.running.base, pair.batch.base
     known = [n for n, buffer in enumerate(kernel.outputs) if buffer.prim is batch]

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-
-dvk_loss_rows: Callable[..., None] | None = None
-"""In a drop-in with Triton kernels, the launcher of one for the rows of a chunk."""
 
 
 def dvk_chunked_loss(
@@ -28,32 +23,25 @@ def dvk_chunked_loss(
     safe, each = torch.where(kept, target, 0).unsqueeze(1), kept.to(wide)
     if mean:
         each = torch.where(kept, 1 / each.sum(), each)
-    each, hit = each.unsqueeze(1), torch.full((1, 1), 1.0 - smoothing, dtype=wide, device=x.device)
+    each, hit = each.unsqueeze(1), torch.full((1, 1), smoothing - 1.0, dtype=wide, device=x.device)
     lost = torch.empty(flat.shape[0], dtype=wide, device=x.device)
-    to_x, total = torch.empty_like(flat), torch.empty_like(lost)
-    made = torch.empty if flat.shape[0] else torch.zeros
-    to_weight = made(weight.shape, dtype=wide, device=x.device)
+    to_x = torch.empty_like(flat)
+    to_weight = torch.zeros(weight.shape, dtype=wide, device=x.device)
     to_bias = torch.zeros(weight.shape[0] if bias is not None else 0, dtype=wide, device=x.device)
-    # Sums over rows, such as the bias's gradient, need the row's float32 values, which a kernel does not write for half types.
-    apart = wide is not torch.float32 or bias is not None and wide is not x.dtype
-    kernel = None if apart else dvk_loss_rows
     for first in range(0, flat.shape[0], rows):
         part = slice(first, first + rows)
         p = torch.nn.functional.linear(flat[part], weight, bias)
-        if kernel is not None:
-            kernel(p.shape[0], p, safe[part], hit, lost[part], total[part], p.shape[1])
+        if wide is x.dtype:
+            torch.log_softmax(p, 1, out=p)
         else:
-            if wide is x.dtype:
-                torch.log_softmax(p, 1, out=p)
-            else:
-                p = torch.log_softmax(p, 1, dtype=wide)
-            torch.neg(p.gather(1, safe[part]).squeeze(1), out=lost[part])
-            if smoothing:
-                torch.sum(p, 1, out=total[part])
-            p = p.exp_()
-            if smoothing:
-                p -= smoothing / weight.shape[0]
-            p.scatter_add_(1, safe[part], -hit.expand(p.shape[0], 1))
+            p = torch.log_softmax(p, 1, dtype=wide)
+        lost[part] = p.gather(1, safe[part]).squeeze(1) * (smoothing - 1.0)
+        if smoothing:
+            lost[part] -= p.sum(1) * (smoothing / weight.shape[0])
+        p = p.exp_()
+        if smoothing:
+            p -= smoothing / weight.shape[0]
+        p.scatter_add_(1, safe[part], hit.expand(p.shape[0], 1))
         if bias is not None:
             to_bias.addmv_(p.t(), each[part, 0])
         p = p.to(x.dtype)
@@ -62,14 +50,9 @@ def dvk_chunked_loss(
         own = (flat[part] * each[part]).to(x.dtype)
         if wide is x.dtype:
             to_weight.addmm_(p.t(), own, beta=float(first > 0))
-        elif first:
-            to_weight += p.t() @ own
         else:
-            to_weight.copy_(p.t() @ own)
+            to_weight += p.t() @ own
         del p
-    lost *= 1.0 - smoothing
-    if smoothing:
-        lost -= total * (smoothing / weight.shape[0])
     to_x *= each
     loss = torch.where(kept, lost, 0).sum()
     loss = loss / kept.sum() if mean else loss

@@ -121,20 +121,27 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
                 run, config, processes, state, draw, judging, writer, live, metrics, replay
             )
             training.play(request.steps)
-            summary = {
-                "run": str(run.path),
-                "steps": state.step,
-                "checkpoint": f"checkpoints/step_{state.step:06d}",
-                "preferred": preferred(run.path) if config.train.validate_every else None,
-                "skills": len(state.library),
-                "processes": processes.size,
-            }
+            summary = _summary(run, config, processes, state)
         if processes.is_main and (line := tracebacks.stderr_line(run)) is not None:
             live.say(line)
         run.append("summary.jsonl", summary)
         page.write(run)
         run.finish("done")
     return summary
+
+
+def _summary(
+    run: RunFolder, config: Config, processes: ProcessGroup, state: TrainState
+) -> dict[str, Any]:
+    """What the command prints and leaves in the run's folder."""
+    return {
+        "run": str(run.path),
+        "steps": state.step,
+        "checkpoint": f"checkpoints/step_{state.step:06d}",
+        "preferred": preferred(run.path) if config.train.validate_every else None,
+        "skills": len(state.library),
+        "processes": processes.size,
+    }
 
 
 def _judge_queue(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dvk.composer.codegen import triton
 from dvk.composer.codegen.analysis.online import online_recipes
 from dvk.composer.codegen.base import Codegen, Inplace, KernelSet, ModuleText
-from dvk.composer.codegen.triton import loss_rows, time_scan
+from dvk.composer.codegen.triton import time_scan
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule, expect
 from dvk.composer.ir.schedules.triton import (
@@ -67,10 +67,6 @@ class TritonCodegen(Codegen):
             if isinstance(layer, TimeScan)
         ]
         text, runtime, load = triton.module(every.kernels, texts)
-        if every.losses:
-            sized = [] if "def dvk_sized_launcher" in runtime else [triton.SIZED_LAUNCHER]
-            text = "\n\n".join(part for part in (text, loss_rows.KERNEL) if part)
-            runtime = "\n".join([runtime, *sized, loss_rows.LAUNCHER])
         return ModuleText(
             text, runtime, load, "import torch\nimport triton\nimport triton.language as tl"
         )
