@@ -18,7 +18,7 @@ from dvk.tasks.sizes import num_bytes, tensor_bytes
 TASK_TOKENS = 6000
 """Tokens of the reference's source in a prompt; KernelBench's longest has about 4,000."""
 SKILLS_TOKENS = 4500
-"""Tokens of all given skills together: three seeds of at most 1,450 each fit."""
+"""Tokens of all given skills together: the three longest seeds fit whole."""
 GRAPH_TOKENS = 1500
 """Tokens of the captured operators in a prompt: some 60 lines; of longer graphs the middle is left out."""
 SUMMARY_TOKENS = 12000

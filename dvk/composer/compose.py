@@ -22,6 +22,7 @@ from dvk.composer.fusion import (
     recompute,
     siblings,
 )
+from dvk.composer.fusion.allowed import allowed
 from dvk.composer.fusion.build import build
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.fusion.matmul_rules import is_product, may_join, reads_memory
@@ -139,7 +140,7 @@ def _fused(
     again: bool = False,
 ) -> Composition:
     """Fuse a rewritten graph; `again`: some of it is computed twice already."""
-    how = recipes.allowed(graph, names), names.__contains__, tf32
+    how = allowed(graph, names), names.__contains__, tf32
     prims = lower(graph, *how, device=device)
     if repeated := matmul_rules.repeated(prims):
         prims = lower(graph, *how, repeated, device)

@@ -7,12 +7,10 @@ Each entry names a move that a plan may contain. Rewrites change the captured gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
-from dvk import aten
 from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.codegen.base import codegen
-from dvk.composer.ir.effects import is_view
 from dvk.composer.lowering import common_loops
 from dvk.composer.occasion import Occasion
 from dvk.composer.recipe import Recipe, family, same_everywhere
@@ -37,7 +35,7 @@ from dvk.composer.rewrites import (
     sequences,
     unrolled,
 )
-from dvk.records import Graph, Node
+from dvk.records import Graph
 
 COLUMN_SUMS = "column_sums"
 OWN_ATTENTION = "own_attention"
@@ -429,27 +427,3 @@ def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:
         if recipe.name in names and recipe.rewrite is not None and device in recipe.devices:
             graph = recipe.rewrite(graph, device) or graph
     return graph
-
-
-def allowed(graph: Graph, names: tuple[str, ...]) -> Callable[[Node], bool]:
-    """Select the operators that may leave PyTorch under the chosen fusion recipes."""
-    behind: set[str] = set()
-    for node in graph.nodes:
-        if node.op.startswith("aten.") and node.op.split(".")[1] in aten.LIBRARY:
-            behind.add(node.name)
-        elif any(isinstance(a, dict) and a.get("ref") in behind for a in node.args):
-            behind.add(node.name)
-
-    def allow(node: Node) -> bool:
-        operator = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
-        if is_view(node):
-            return True
-        if operator in aten.REDUCING:
-            return "fuse_rowwise" in names
-        return (
-            "fuse_pointwise" in names
-            or "fuse_rowwise" in names
-            or ("fuse_epilogue" in names and node.name in behind)
-        )
-
-    return allow

@@ -28,7 +28,8 @@ UNARY: dict[str, Callable[[torch.Tensor], Any]] = {
     "clamp_min": lambda x: x.clamp_min(0.25),
     "clamp_max": lambda x: x.clamp_max(0.25),
     "clamp_inf": lambda x: x.clamp(-INF, 2.0),
-    "gelu": F.gelu,
+    # oneDNN's gelu of -0 and of numbers far below 0 is +0 with AVX2, -0 with AVX-512: + 0.0 makes all of them +0.
+    "gelu": lambda x: F.gelu(x) + 0.0,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
     "mish": F.mish,

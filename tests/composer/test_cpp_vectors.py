@@ -22,8 +22,17 @@ has_vector_functions = (
 
 
 @pytest.mark.skipif(not has_vector_functions, reason="needs glibc 2.35 on x86-64")
-@pytest.mark.parametrize("function", [F.softplus, F.mish, F.logsigmoid])
-def test_a_selection_keeps_calls_in_vectors(tmp_path: Path, function: object) -> None:
+@pytest.mark.parametrize(
+    ("function", "called"),
+    [
+        (F.softplus, (b"v_expf", b"v_log1pf")),
+        (F.mish, (b"v_expf",)),
+        (F.logsigmoid, (b"v_expf", b"v_log1pf")),
+    ],
+)
+def test_a_selection_keeps_calls_in_vectors(
+    tmp_path: Path, function: object, called: tuple[bytes, ...]
+) -> None:
     """A call whose result a selection may drop must not be moved into a branch: softplus took 50 ns an element instead of 1."""
     program = Program(function, torch.randn(64, 256))  # type: ignore[arg-type]
     source = tmp_path / "kernels.cpp"
@@ -31,4 +40,4 @@ def test_a_selection_keeps_calls_in_vectors(tmp_path: Path, function: object) ->
     library = tmp_path / "kernels.so"
     subprocess.run(["g++", *cpp.FLAGS, str(source), "-o", str(library)], check=True)
     symbols = library.read_bytes()
-    assert b"v_log1pf" in symbols and b"v_expf" in symbols
+    assert [name for name in called if name not in symbols] == []

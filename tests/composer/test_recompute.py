@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dvk.composer.compose import _may_merge, fuse_graph
+from dvk.composer.fusion.allowed import allowed
 from dvk.composer.fusion.partition import partition
 from dvk.composer.fusion.recompute import recomputed
 from dvk.composer.lowering import lower
-from dvk.composer.recipes import allowed
 from dvk.records import Graph
 from tests.composer.programs import Program, capture, differences, usual
 

@@ -272,7 +272,7 @@ def _unify(
     spare_left = [v for v in first.order if v not in have]
     spare_right = [v for v in second.order if v not in want]
     if spare_left and any(p.attrs.get("normed") for p in second.members):
-        # The sum of a row beside its product: every column shares it.
+        # A row's sum, in the kernel of its product: every column shares it.
         spare_right = [v for v in spare_right if v in second.reduced]
     if spare_left and spare_right:
         beyond = refine(spare_left, spare_right)

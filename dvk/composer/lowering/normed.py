@@ -1,6 +1,6 @@
 """Matmuls of few rows behind a norm: the scale of a row, which a sum over the row determines, is applied to the row of the result.
 
-With r = rsqrt(Σ x² / n + ε), `((x · r) · g) @ w` is r · ((x · g) @ w). The loop over k reads x for the product and adds up x² beside it:
+With r = rsqrt(Σ x² / n + ε), `((x · r) · g) @ w` is r · ((x · g) @ w). The loop over k reads x for the product and adds up x²:
 the norm needs no kernel. x · g is rounded to bf16 as `(x · r) · g` is; fp16 would overflow without r.
 """
 

@@ -104,10 +104,8 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
             memory=state.memory,
         )
         queue = _judge_queue(request, config, device, processes)
-        metrics, live = (
-            Metrics(run, state.step + 1),
-            TrainingView(request.steps, quiet=request.quiet or not processes.is_main),
-        )
+        metrics = Metrics(run, state.step + 1)
+        live = TrainingView(request.steps, quiet=request.quiet or not processes.is_main)
         writing = writers.opened_for_training(
             state.backbone, opened(config, processes), device, run.path, processes
         )

@@ -47,7 +47,9 @@ def functions(
         if max(partials.buffers.values()) >= INT32:
             raise CannotCompose("the slices of a matrix product have too many elements")
     if form.beside and not isinstance(schedule, TritonSkinny):
-        raise CannotCompose("sums of rows beside a matrix product need the form for few rows")
+        raise CannotCompose(
+            "sums of rows in the kernel of a matrix product need the form for few rows"
+        )
     if isinstance(schedule, TritonProduct):
         first = _tiled(kernel, form, schedule, partials)
     elif isinstance(schedule, TritonUnpacked):

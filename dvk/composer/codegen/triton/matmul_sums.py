@@ -62,7 +62,7 @@ class MatmulPartials:
         return Affine.build(coefs, before * self.splits)
 
     def store(self, writer: TritonWriter, reduce: int, piece: str, value: str) -> None:
-        """Write one slice's sum; of a sum beside the product all columns write the same."""
+        """Write one slice's sum; all columns write the same value of a row's own sum."""
         offset = self.offset(reduce)
         along = writer.tile.reaching(offset.vars)
         mask = writer.tile.mask(along)
