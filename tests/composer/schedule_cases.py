@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from dvk.composer import applicable, fuse
 from dvk.composer.ir.loops import Kernel
+from tests.composer.packed_cases import words
 from tests.composer.programs import TASK, capture
 
 HALF = torch.bfloat16
@@ -22,6 +23,12 @@ def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def _softmax(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x, -1)
+
+
+def _four_bits(k: int, n: int) -> tuple[torch.Tensor, ...]:
+    """One row and the words, scales and zero points of a weight of four bits."""
+    word, group = meta(n, k // 8, dtype=torch.int32), meta(n, k // 128, dtype=HALF)
+    return meta(1, k, dtype=HALF), word, group, group
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:
@@ -64,6 +71,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         (meta(8, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF)),
     ),
     "vector": (torch.matmul, (meta(1, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF))),
+    "four bits up": (words, _four_bits(4096, 14336)),
+    "four bits down": (words, _four_bits(14336, 4096)),
+    "four bits large": (words, _four_bits(8192, 28672)),
     "convolution": (
         lambda x, w: torch.relu(F.conv2d(x, w, padding=1)),
         (meta(2, 32, 56, 56), meta(48, 32, 3, 3)),
