@@ -193,9 +193,8 @@ def render(block: RenderBlock) -> dict[str, Any]:
         try:
             # Traced on the CPU, where weights are fake and there may be no GPU: graphs do not name devices. They do contain a GPU's
             # result layouts, and texts use those.
-            captured = trace_quickly(
-                made.task("cpu"), device, rolls=takes_time_loops(block.backend)
-            )
+            rolls = takes_time_loops(block.backend)
+            captured = trace_quickly(made.task("cpu"), device, rolls=rolls)
             offsets = draw_offsets(captured, rng, block.offset)
             teach(
                 TaskContext(task, shift_indices(captured, offsets), block.backend),
