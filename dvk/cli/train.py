@@ -142,8 +142,10 @@ def lines(summary: dict[str, Any]) -> list[str]:
     """Print the end of a run for people."""
     preferred, told = summary.get("preferred"), list[str]()
     if preferred == 0:
-        told = ["on the validation tasks no checkpoint is faster than the beginning"]
-    elif preferred is not None and preferred != summary["steps"]:
+        told = [
+            "on the validation tasks none is faster than the beginning by more than the standard error"
+        ]
+    elif preferred is not None:
         best = f"{summary['run']}/checkpoints/step_{preferred:06d}"
         told = [f"fastest on the validation tasks: {best}"]
     return [

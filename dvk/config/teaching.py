@@ -86,17 +86,14 @@ class ChooseConfig(Section):
         10.0, ge=0, description="Most passes of the fit weighted by measured speed."
     )
     reward_epochs: float = Field(
-        10.0, ge=0, description="Most passes that raise the expected log-speedup."
+        0.0,
+        ge=0,
+        description="Most passes of the last stage, which raises the expected log-speedup; no gain was measured, so 0.",
     )
     kl: float = Field(
         0.02,
         ge=0,
         description="Log-speed that is worth one nat of distance from the fitted policy in the last stage.",
-    )
-    samples: int | None = Field(
-        None,
-        ge=2,
-        description="Answers drawn a question in the last stage; unset: all count, with their probabilities.",
     )
     exchanged: float = Field(
         0.5,

@@ -5,7 +5,7 @@ answer's tokens, divided by that of all listed answers. Three losses:
 
     started     likelihood of the composer's own plan, and of all answers alike: nothing that was measured
     weighted    cross-entropy with targets proportional to speedup^(1/β) (advantage-weighted fit, arXiv 1910.00177)
-    reinforced  minus the expected log-speedup: REINFORCE, with every answer drawn or some; near an earlier policy
+    reinforced  minus the expected log-speedup: REINFORCE with every answer drawn, near an earlier policy
 
 `weighted` is for gains without noise, such as `pooled` ones. The fastest of a dozen measured schedules is so by the clock's noise and by
 what no question says: a model that imitates it is sure of schedules that lose elsewhere.
@@ -107,7 +107,7 @@ def weighted(model: Any, batch: ChoiceBatch, sharpness: float) -> tuple[torch.Te
 
 
 def reinforced(
-    model: Any, batch: ChoiceBatch, before: torch.Tensor, kl: float, samples: int | None = None
+    model: Any, batch: ChoiceBatch, before: torch.Tensor, kl: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Minus the expected log-speedup plus `kl` times the distance from an earlier policy; and the expected log-speedup.
 
@@ -117,21 +117,12 @@ def reinforced(
     Args:
         before: `likelihoods` of the earlier policy b; the best policy has π = b · kl / (kl - (gain - expected gain)).
         kl: log-speed that is worth one nat.
-        samples: answers drawn a question, with leave-one-out advantages (REINFORCE, arXiv 2402.14740); None sums over all,
-            the same gradient without the noise of drawing.
     """
     logs = likelihoods(model, batch)
     value = _expected(logs, batch.gains)
-    shares = logs.exp()
     real = batch.gains > -math.inf
     distance = (before.exp() * (before - logs).masked_fill(~real, 0.0)).sum(-1).mean()
-    if samples is None:
-        return kl * distance - value, value.detach()
-    drawn = torch.multinomial(shares.detach(), samples, replacement=True)
-    rewards = batch.gains.gather(-1, drawn)
-    advantages = (rewards - rewards.mean(-1, keepdim=True)) * samples / (samples - 1)
-    score = (advantages * logs.gather(-1, drawn)).mean()
-    return kl * distance - score, value.detach()
+    return kl * distance - value, value.detach()
 
 
 def _imitated(logs: torch.Tensor, share: torch.Tensor) -> torch.Tensor:

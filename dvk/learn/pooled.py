@@ -39,9 +39,7 @@ class PooledGains:
 
     def __init__(self, tasks: Iterable[tuple[Sequence[str], Sequence[float]]]):
         rows, gains, weights = list[Counter[str]](), list[float](), list[float]()
-        self.texts: list[Sequence[str]] = []
         for texts, speeds in tasks:
-            self.texts.append(texts)
             rows += map(words, texts)
             gains += [min(max(speed - speeds[0], LEAST), MOST) for speed in speeds]
             weights += [1 / len(texts)] * len(texts)
@@ -52,29 +50,8 @@ class PooledGains:
         found = np.linalg.solve(
             table.T @ weighted + PENALTY * np.eye(len(names)), weighted.T @ np.array(gains)
         )
-        self.measured = gains
         self.of_word: dict[str, float] = dict(zip(names, found.tolist(), strict=True))
 
     def gain(self, text: str) -> float:
         """Log-speed over a task's first answer; words that were not measured gain nothing."""
         return sum(count * self.of_word.get(name, 0.0) for name, count in words(text).items())
-
-    def shrunk(self, noise: Sequence[Sequence[float]]) -> list[list[float]]:
-        """The gains of each task's plans, measured ones moved to the pooled ones as far as they are noise (empirical Bayes).
-
-        What a measurement m adds to the pooled gain p is taken for p + s (m - p), s = v / (v + noise), where v, the variance of real
-        differences, is that of m - p less the mean noise.
-
-        Args:
-            noise: variance of each plan's log-speedup, tasks and plans in the order that they were given in.
-        """
-        pooled = np.array([self.gain(text) for texts in self.texts for text in texts])
-        apart = np.array(self.measured) - pooled
-        variance = np.array([one for of_task in noise for one in of_task])
-        finite = np.isfinite(variance)
-        real = max(
-            0.0, float(np.mean(apart[finite] ** 2 - variance[finite])) if finite.any() else 0.0
-        )
-        share = np.where(variance > 0, real / np.maximum(real + variance, 1e-12), 1.0)
-        found = iter((pooled + share * apart).tolist())
-        return [[next(found) for _ in texts] for texts in self.texts]

@@ -5,8 +5,8 @@
     python -m tests.benchmarks.learning runs/quick --quick                  # a CPU, about a minute: the chain works, figures mean nothing
 
 Stages, each resumed if it was killed: `table` (dvk measure, training tasks), `heldout` (dvk measure, the oracle), `seed_N` (dvk sft choose:
-the composer's plan → weighted fit → expected reward), `again` (default, oracle and every choice timed again), `eval_*` (dvk eval with the
-last stage's model). `figures.md` and `figures.json` are written after each stage.
+the composer's plan → weighted fit → expected reward, if `--set choose.reward_epochs` asks for it), `again` (default, oracle and every
+choice timed again), `eval_*` (dvk eval with the last stage's model). `figures.md` and `figures.json` are written after each stage.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -45,10 +46,8 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fit+exact, own questions": ("fit", {"choose.exchanged": 0.0}),
     "fit+exact, near": ("fit", {"choose.kl": 0.1}),
     "fit+exact, far": ("fit", {"choose.kl": 0.005}),
-    "fit+drawn": ("fit", {"choose.samples": 16}),
     "start+exact": ("start", {"choose.kl": 0.01}),
     "start+exact, others' questions": ("start", {"choose.kl": 0.01, "choose.exchanged": 1.0}),
-    "start+drawn": ("start", {"choose.kl": 0.01, "choose.samples": 16}),
 }
 """By name: the stage that it begins with, and settings of the last stage of `dvk sft choose`."""
 CHOSEN = ("fit, the arm chosen", "start, the arm chosen")
@@ -121,13 +120,17 @@ def main() -> None:
         command = [sys.executable, "-m", "tests.benchmarks.reinforce_on_table", *sys.argv[1:]]
         command += ["--first-seed", str(seed), "--seeds", "1"]
         waiting = [name for name in ARMS if name in (given.arms or ARMS)]
-        playing: list[subprocess.Popen[bytes]] = []
-        while waiting or playing:
-            while waiting and len(playing) < given.parallel:
-                playing.append(subprocess.Popen([*command, "--arm", waiting.pop(0)]))
-            playing[0].wait()
-            playing = [one for one in playing if one.poll() is None]
+        failed = played([[*command, "--arm", name] for name in waiting], given.parallel)
+        if failed:
+            sys.exit(f"seed {seed}: failed: {'; '.join(one[-1] for one in failed)}")
         report(given, tables)
+
+
+def played(commands: list[list[str]], parallel: int) -> list[list[str]]:
+    """Run the commands, some at a time; those that failed."""
+    with ThreadPoolExecutor(parallel) as together:
+        codes = list(together.map(lambda one: subprocess.run(one).returncode, commands))
+    return [one for one, code in zip(commands, codes, strict=True) if code]
 
 
 def parsed() -> argparse.Namespace:
@@ -158,7 +161,6 @@ def settings(given: argparse.Namespace, seed: int) -> Config:
         "fit.size": given.size,
         "choose.start_epochs": 10,
         "choose.fit_epochs": 6,
-        "choose.reward_epochs": 0,
         "choose.folds": 0,
         "learning.pack_tokens": 4096,
         **(tiny if given.size == "tiny" and given.start == "nano-from-zero" else {}),
@@ -224,7 +226,7 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def report(given: argparse.Namespace, tables: Tables) -> None:
     """Print and write the table; `figures.json` has the same."""
-    lines = [json.loads(line) for line in (given.out / LINES).read_text().splitlines()]
+    lines = last_plays((given.out / LINES).read_text().splitlines())
     seeds = sorted({line["seed"] for line in lines})
     arms = [*CHOSEN, *dict.fromkeys(line["arm"] for line in lines)]
     found = {}
@@ -239,6 +241,17 @@ def report(given: argparse.Namespace, tables: Tables) -> None:
     (given.out / "figures.json").write_text(json.dumps(found, indent=1))
     (given.out / "figures.md").write_text("\n".join(text) + "\n")
     print("\n".join(text), flush=True)
+
+
+def last_plays(texts: Sequence[str]) -> list[Line]:
+    """The lines of the last play of each seed and arm: one begins with no pass, and replaces what a play before it left."""
+    plays: dict[tuple[int, str], list[Line]] = {}
+    for line in map(json.loads, texts):
+        key = line["seed"], line["arm"]
+        if line["passes"] == 0:
+            plays[key] = []
+        plays[key].append(line)
+    return [line for of in plays.values() for line in of]
 
 
 def belongs(arm: str, row: str) -> bool:

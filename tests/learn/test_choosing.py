@@ -118,26 +118,6 @@ def test_a_model_learns_which_answer_pays(rows: list[ChoiceRow], loss: str) -> N
         assert rewards[-1] > 0.35 > rewards[0], "of at most (0.5 + 0.3) / 2"
 
 
-def test_drawn_answers_give_the_gradient_of_all_answers_on_average(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    torch.manual_seed(0)
-    gains = torch.tensor([[0.1, 0.0, -0.3], [0.4, 0.2, -math.inf]])
-    batch = ChoiceBatch(None, gains)  # type: ignore[arg-type]  # no model asks for it
-    before = torch.zeros(2, 3)
-    monkeypatch.setattr(choosing, "likelihoods", lambda model, batch: model.log_softmax(-1))
-
-    def gradient(samples: int | None) -> torch.Tensor:
-        logits = torch.tensor([[0.0, 0.5, 0.2], [1.0, 0.0, -math.inf]], requires_grad=True)
-        choosing.reinforced(logits, batch, before, 0.0, samples)[0].backward()
-        assert logits.grad is not None
-        return logits.grad[:, :2]
-
-    exact, drawn = gradient(None), gradient(100_000)
-    assert float(exact.abs().min()) > 0.005
-    assert torch.allclose(exact, drawn, atol=1e-3)
-
-
 def test_the_best_policy_near_another_weighs_speed_against_distance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

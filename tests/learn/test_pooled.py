@@ -23,15 +23,3 @@ def test_what_many_tasks_show_counts_and_one_lucky_schedule_does_not() -> None:
     assert pooled.gain(texts[3]) == pooled.gain(texts[2]) == pytest.approx(-0.2, rel=0.15)
     best = max(texts, key=pooled.gain)
     assert best == "plan +own_matmul", "also for the task where another one was faster"
-
-
-def test_a_measurement_counts_beside_the_average_as_far_as_it_is_not_noise() -> None:
-    texts = ["plan", "plan +own_matmul"]
-    tasks = [(texts, [0.0, 0.4 if number % 2 else 0.2]) for number in range(20)]
-    pooled = PooledGains(tasks)
-    average = pooled.gain(texts[1])
-    quiet, loud = (pooled.shrunk([[0.0, noise]] * 20) for noise in (1e-9, 1.0))
-    assert quiet[0] == pytest.approx([0.0, 0.2], abs=1e-3)
-    assert loud[0] == loud[1] == pytest.approx([0.0, average]), "all of it may be noise"
-    (row, *_) = pooled.shrunk([[0.0, 0.004], *[[0.0, 0.0]] * 19])
-    assert 0.21 < row[1] < average - 0.01, "in between"

@@ -176,7 +176,7 @@ def test_validations_are_read_back(tmp_path: Path) -> None:
 
 
 def test_validation_prefers_a_step_only_beyond_the_error_of_its_gain(tmp_path: Path) -> None:
-    assert validations.preferred(tmp_path) == 0
+    assert validations.preferred(tmp_path) is None
     (tmp_path / "validation").mkdir()
 
     def validated(step: int, speeds: list[float | None]) -> None:
@@ -189,6 +189,7 @@ def test_validation_prefers_a_step_only_beyond_the_error_of_its_gain(tmp_path: P
         (tmp_path / "validation" / f"step_{step:06d}.jsonl").write_text(text)
 
     validated(0, [1.0, 2.0, 3.0])
+    assert validations.preferred(tmp_path) is None, "nothing to compare"
     validated(10, [1.9, 2.1, 2.0])
     assert validations.preferred(tmp_path) == 0, "one task decides, and another loses"
     validated(20, [1.2, 2.2, 3.3])

@@ -2,7 +2,7 @@
 
     start     the composer's own plan, and all others alike: nothing that was measured
     fit       what a plan is worth on average: gains pooled over tasks (`dvk.learn.pooled`)
-    reward    when it is worth that: REINFORCE on each task's own question and gains, near the policy of `fit`
+    reward    when it is worth that: REINFORCE on each task's own question and gains, near the policy of `fit`; off by default
 
 In the first two stages each row has the question of a task drawn at random, so that no task can be memorized; in the last one some rows.
 
@@ -52,8 +52,6 @@ EVAL_TOKENS = 32768
 """Tokens of a pass without gradients."""
 SHARPNESS = 0.02
 """A plan slower than the best by this log-speed weighs 1/e as much in the fit."""
-WIDTH = 2 * 1.96
-"""Standard deviations in a 95 % interval."""
 ANSWERS = 16
 """Most plans of a task in one step; drawn for each pass."""
 
@@ -173,17 +171,21 @@ class Course:
             passes: how many; None makes all.
             fold: number of the fold that is left out.
         """
-        model, epochs = self.backbone.model, self._epochs(stage)
+        model = self.backbone.model
+        epochs = self._epochs(stage)
+        most = math.ceil(epochs) if passes is None else passes
+        if not most:
+            return
         loss = self._loss(stage)
         peak = self.settings.reward_rate if stage == "reward" else self.settings.rate
         rng = random.Random(f"{self.seed} {stage} {fold}")
         optimizer = torch.optim.AdamW(groups(model, WEIGHT_DECAY), lr=peak, betas=BETAS)
         exchanged = self.settings.exchanged if stage == "reward" else 1.0
-        known = self._pooled(rows, stage == "reward") if stage != "start" else self._rows(rows)
+        known = self._pooled(rows) if stage == "fit" else self._rows(rows)
         drawn = self._drawn(known, rng, exchanged)
         per_epoch = len(choosing.batches(drawn, self.settings.batch_tokens))
         num_steps, step = max(1, round(epochs * per_epoch)), 0
-        for number in range(math.ceil(epochs) if passes is None else passes):
+        for number in range(most):
             drawn = self._drawn(known, rng, exchanged)
             packs = choosing.batches(drawn, self.settings.batch_tokens)
             rng.shuffle(packs)
@@ -222,8 +224,7 @@ class Course:
             def reinforced(model: Any, batch: ChoiceBatch) -> tuple[torch.Tensor, torch.Tensor]:
                 with torch.no_grad():
                     before = choosing.likelihoods(earlier, batch)
-                kl, samples = self.settings.kl, self.settings.samples
-                return choosing.reinforced(model, batch, before, kl, samples)
+                return choosing.reinforced(model, batch, before, self.settings.kl)
 
             return reinforced
         return lambda model, batch: choosing.weighted(model, batch, SHARPNESS)
@@ -251,22 +252,11 @@ class Course:
     def _rows(self, tasks: Sequence[MeasuredTask]) -> list[ChoiceRow]:
         return [self._row(task) for task in tasks]
 
-    def _pooled(self, tasks: Sequence[MeasuredTask], own: bool = False) -> list[ChoiceRow]:
-        """The rows with what their plans gain on average over these tasks.
-
-        Args:
-            own: with what each task's own measurement adds to that, as far as it is not noise (`PooledGains.shrunk`).
-        """
+    def _pooled(self, tasks: Sequence[MeasuredTask]) -> list[ChoiceRow]:
+        """The rows with what their plans gain on average over these tasks."""
         rows = self._rows(tasks)
-        ordered = [_ordered(task) for task in tasks]
-        texts = [[plan.text for plan in plans] for plans in ordered]
+        texts = [[plan.text for plan in _ordered(task)] for task in tasks]
         pooled = PooledGains(zip(texts, (row.gains for row in rows), strict=True))
-        if own:
-            noise = [[_variance(plan) for plan in plans] for plans in ordered]
-            return [
-                replace(row, gains=gains)
-                for row, gains in zip(rows, pooled.shrunk(noise), strict=True)
-            ]
         return [
             replace(row, gains=[pooled.gain(text) for text in of_row])
             for row, of_row in zip(rows, texts, strict=True)
@@ -379,14 +369,6 @@ def composed_lists(rows: Sequence[MeasuredTask]) -> list[tuple[str, ...]]:
             row = rows[index]
             found[index] = answers(TaskContext(row.task, captured, row.backend))
     return [found.get(index, ()) for index in range(len(rows))]
-
-
-def _variance(plan: MeasuredPlan) -> float:
-    """Of a plan's log-speedup, from its interval; 0 for one that was wrong, which is certain."""
-    if plan.verdict.timing is None:
-        return 0.0
-    ends = plan.verdict.timing.speedup
-    return (math.log(ends.hi / ends.lo) / WIDTH) ** 2 if ends.lo > 0 else math.inf
 
 
 def _known(task: MeasuredTask, text: str) -> MeasuredPlan | None:

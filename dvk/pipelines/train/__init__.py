@@ -119,7 +119,7 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
                 run, config, processes, state, draw, judging, writer, live, metrics, replay
             )
             training.play(request.steps)
-            summary = _summary(run, config, processes, state)
+            summary = _summary(training)
         if processes.is_main and (line := tracebacks.stderr_line(run)) is not None:
             live.say(line)
         run.append("summary.jsonl", summary)
@@ -128,17 +128,16 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
     return summary
 
 
-def _summary(
-    run: RunFolder, config: Config, processes: ProcessGroup, state: TrainState
-) -> dict[str, Any]:
+def _summary(training: Training) -> dict[str, Any]:
     """What the command prints and leaves in the run's folder."""
+    state = training.state
     return {
-        "run": str(run.path),
+        "run": str(training.run.path),
         "steps": state.step,
         "checkpoint": f"checkpoints/step_{state.step:06d}",
-        "preferred": preferred(run.path) if config.train.validate_every else None,
+        "preferred": training.preferred,
         "skills": len(state.library),
-        "processes": processes.size,
+        "processes": training.processes.size,
     }
 
 
@@ -153,7 +152,7 @@ def _judge_queue(
     return JudgeQueue(workers, config, Remembered(), spec)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Training:
     """What every step is made with."""
 
@@ -167,6 +166,11 @@ class Training:
     live: TrainingView
     metrics: Metrics
     replay: ReplayBuffer
+    preferred: int | None = None
+    """The step that was fastest on the validation tasks so far; known to the main process."""
+
+    def __post_init__(self) -> None:
+        self._prefer()
 
     def play(self, num_steps: int) -> None:
         """Run the remaining steps, with a validation before the first one.
@@ -239,7 +243,7 @@ class Training:
             "write_s": round(self.writer.usage.seconds - written, 2),
             **swapped(self.writer),
         }
-        state.keep(row, self.config.train.keep_every, preferred(self.run.path))
+        state.keep(row, self.config.train.keep_every, self.preferred or 0)
         self.metrics.write([row])
         live.step(row)
         page.write(self.run)
@@ -318,9 +322,15 @@ class Training:
 
     def validated(self, step: int) -> dict[str, Any]:
         """Figures of the validation tasks with the present weights."""
-        return validate(
+        figures = validate(
             self.run, step, self.draw, self.state, self.writer, self.config, self.judging
         )
+        self._prefer()
+        return figures
+
+    def _prefer(self) -> None:
+        if self.processes.is_main and self.config.train.validate_every:
+            self.preferred = preferred(self.run.path)
 
     def played(self, subjects: Sequence[TaskContext], step: int) -> list[Episode]:
         """Every process's episodes, in the order of their tasks."""

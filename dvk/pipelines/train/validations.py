@@ -50,12 +50,12 @@ def initial(run: Path) -> list[TaskOutcome]:
     return read(path) if path.is_file() else []
 
 
-def preferred(run: Path) -> int:
+def preferred(run: Path) -> int | None:
     """The validated step whose answers are fastest, by log-speedup with a wrong one as fast as eager. It is 0, the beginning, unless that
-    step gains more than the standard error of its gain, and where nothing was validated."""
+    step gains more than the standard error of its gain; None if the beginning or every later step was not validated."""
     files = sorted((run / FOLDER).glob("step_*.jsonl"), key=step_of)
-    if not files or step_of(files[0]):
-        return 0
+    if len(files) < 2 or step_of(files[0]):
+        return None
     first, *others = [{one.task: _log(one) for one in read(path)} for path in files]
     best, reached = 0, 0.0
     for path, found in zip(files[1:], others, strict=True):
