@@ -16,11 +16,12 @@ from dvk.errors import UsageError
 from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.remote.table import tasks_of
 from dvk.pipelines.grow import tables
-from dvk.pipelines.measure import ROWS, TABLE, MeasureRequest, fastest, measure
+from dvk.pipelines.measure import ROWS, TABLE, MeasureRequest, fastest, joined, left_files, measure
 from dvk.pipelines.sft.choose import ChooseRequest, choose
 from dvk.records import Candidate, Episode, Interval, Status, Task, Timing, Trace, Turn, Verdict
 from dvk.records.measured import MeasuredTask, is_table, measured, read_table, write_table
 from dvk.resources import resource
+from dvk.runs import RunFolder
 from tests.cli import warm
 from tests.harness.conftest import QUICK
 
@@ -115,6 +116,40 @@ def test_winners_are_timed_again_beside_the_default(table: Path) -> None:
     assert fastest(more, 1) == (default, winner)
     assert fastest(more, 2) == (default, winner), "the default is among the two fastest"
     assert fastest(more, 3) == fastest(more, None) == more.plans
+    wrong = slow.model_copy(
+        update={
+            "verdict": Verdict(status=Status.MISMATCH, tier="search", stage="done", error="off")
+        }
+    )
+    assert fastest(more.model_copy(update={"plans": (default, wrong, winner)}), 3) == (
+        default,
+        winner,
+    ), "a wrong plan is not among the fastest"
+
+
+def test_a_task_of_two_tables_is_timed_again_once(table: Path, tmp_path: Path) -> None:
+    (row, other) = read_table(table)
+    default, winner = row.plans
+    slower = winner.model_copy(update={"verdict": verdict(0.5)})
+    part = row.model_copy(update={"plans": (slower,)})
+    (whole, kept) = joined([row.model_copy(update={"plans": (default,)}), other, part])
+    assert whole.plans == (default, slower) and kept == other
+    assert joined([row, part])[0].plans == row.plans, "the first of a plan's verdicts"
+
+
+def test_a_resumed_run_with_more_of_the_fastest_measures_those(table: Path, tmp_path: Path) -> None:
+    """The run has judged all that it was asked for, and is asked for more."""
+    (row, other) = read_table(table)
+    with RunFolder.open(
+        tmp_path / "run", command="measure", name="cpp", argv=(), config=QUICK, resume=False
+    ) as run:
+        run.append(ROWS, row.model_copy(update={"plans": row.plans[:1]}))
+        run.append(ROWS, other)
+        one, more = (request(tmp_path, again=(table,), best=n) for n in (0, 1))
+        assert not left_files(one, run, QUICK, "cpu", "cpp")
+        (file,) = left_files(more, run, QUICK, "cpu", "cpp")
+        assert file.name == row.task.name and file.before == row.plans[:1]
+        run.finish("done")
 
 
 @pytest.mark.hand

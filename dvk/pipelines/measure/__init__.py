@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -182,7 +182,8 @@ def left_files(
     files = []
     for one in task_files(request, run, config, device, backend):
         row = known.get(one.name)
-        if row is None or row.left:
+        done = {plan.key for plan in row.plans} if row is not None else set()
+        if row is None or row.left or any(plan.key not in done for plan in one.plans or ()):
             files.append(replace(one, before=row.plans if row is not None else ()))
     return files
 
@@ -210,18 +211,30 @@ def task_files(
             path.write_text(made.source)
         groups = {"level": made.level, "category": made.category, "suite": "generated"}
         yield TaskFile(made.name, path, groups)
-    for rows in tables:
-        for row in rows:
-            path = folder / f"{row.task.name}.py"
-            path.write_text(row.task.source)
-            yield TaskFile(row.task.name, path, row.groups, fastest(row, request.best))
+    for row in joined(row for rows in tables for row in rows):
+        path = folder / f"{row.task.name}.py"
+        path.write_text(row.task.source)
+        yield TaskFile(row.task.name, path, row.groups, fastest(row, request.best))
+
+
+def joined(rows: Iterable[MeasuredTask]) -> list[MeasuredTask]:
+    """Each task once, with the plans of all its rows; of a plan in several the first."""
+    found: dict[str, MeasuredTask] = {}
+    for row in rows:
+        earlier = found.setdefault(row.task.id, row)
+        plans = {plan.key: plan for plan in (*row.plans, *earlier.plans)}
+        known = dict.fromkeys(plan.key for plan in (*earlier.plans, *row.plans))
+        whole = tuple(plans[key] for key in known)
+        found[row.task.id] = earlier.model_copy(update={"plans": whole})
+    return list(found.values())
 
 
 def fastest(row: MeasuredTask, count: int | None) -> tuple[MeasuredPlan, ...]:
-    """The default and the `count` fastest plans of a task, in the table's order; None: all."""
+    """The default and the `count` fastest right plans of a task, in the table's order; None: all."""
     if count is None:
         return row.plans
-    timed = sorted(row.plans, key=lambda plan: -(plan.speedup or 0.0))[:count]
+    right = [plan for plan in row.plans if plan.speedup]
+    timed = sorted(right, key=lambda plan: -(plan.speedup or 0.0))[:count]
     return tuple(plan for plan in row.plans if plan.kind == "default" or plan in timed)
 
 
