@@ -37,7 +37,7 @@ from dvk.composer.ir.time_scan import TimeScan
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.whole_graph import PrimGraph, lower
 from dvk.composer.occasion import is_static
-from dvk.composer.rewrites import convolution_bias, cudnn, own_places
+from dvk.composer.rewrites import cudnn, own_places
 from dvk.records import Candidate, Graph, Task
 
 
@@ -158,8 +158,6 @@ def _fused(
     if not matmul_rules.are_whole(part):
         names = tuple(n for n in names if n not in convolution.PRODUCTS)
         return _fused(graph, names, device, tf32, first, join, again)
-    if device == "cuda" and (joined := _lone_biases(graph, prims, part)) is not None:
-        return _fused(joined, names, device, tf32, first, join, again)
     if device == "cuda" and not join and not again:
         twice = recompute.recomputed(graph, prims, part)
         if twice is not None:
@@ -178,12 +176,6 @@ def _fused(
         prims, part, kernels, strides, output_bases(prims)
     )
     return Composition(graph, prims, part, kernels)
-
-
-def _lone_biases(graph: Graph, prims: PrimGraph, part: Partition) -> Graph | None:
-    """The graph with the biases of convolutions that nothing is fused with back in their calls; None without any."""
-    alone = {prims.origins.get(g.members[0], "") for g in part.groups if len(g.members) == 1}
-    return convolution_bias.rejoined(graph, alone) if alone else None
 
 
 def _may_merge(

@@ -168,15 +168,6 @@ def test_convolutions_whose_bias_stays() -> None:
     assert convolution_bias.rewrite(capture(Stack(nn.Conv2d(4, 6, 3)), x[0]).graph) is None
 
 
-def test_a_bias_with_nothing_to_fuse_goes_back_into_its_call() -> None:
-    model = Stack(nn.Conv2d(4, 6, 3), nn.MaxPool2d(2), nn.Conv2d(6, 6, 2), nn.ReLU())
-    graph = capture(model, torch.randn(2, 4, 7, 7)).graph
-    made = fuse_graph(graph, ("convolution_bias", "fuse_pointwise"), "cuda")
-    first, second = (node for node in made.graph.nodes if packet(node) == "conv2d")
-    assert first.args[2] is not None and second.args[2] is None
-    assert [one.summary for one in made.ordered] == ["add → max"]
-
-
 def test_the_bias_of_a_folded_batch_norm_is_added_after_the_convolution() -> None:
     model = Stack(nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6), nn.GELU()).eval()
     graph = capture(model, torch.randn(2, 4, 7, 9)).graph

@@ -6,8 +6,6 @@ wherever it is done, and next to what reads it, it costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from dvk import aten
 from dvk.composer.ir.effects import pinned
 from dvk.composer.rewrites.edit import packet, rebuilt, ref
@@ -56,30 +54,3 @@ def rewrite(graph: Graph) -> Graph | None:
         )
         replacement[node.name] = [alone, laid, total]
     return rebuilt(graph, replacement, {}) if replacement else None
-
-
-def rejoined(graph: Graph, alone: Collection[str]) -> Graph | None:
-    """The graph with sums back in their convolutions, or None if none of the operators in `alone` is one.
-
-    A sum that changes the layout stays. If convolutions are all the graph has, all sums stay: the plan is measured next to the call.
-
-    Args:
-        alone: operators that are a kernel each: a launch from Python for what the library's call launches itself.
-    """
-    nodes = {node.name: node for node in graph.nodes}
-    back: dict[str, list[Node]] = {}
-    for name in alone:
-        conv, laid = nodes.get(f"{name}_c"), nodes.get(f"{name}_b")
-        if conv is None or laid is None or packet(conv) not in aten.CONVOLUTIONS:
-            continue
-        total = nodes[name]
-        if total.op != "aten.add.Tensor" or total.args != ({"ref": conv.name}, {"ref": laid.name}):
-            continue
-        if total.strides != conv.strides:
-            continue
-        args = (*conv.args[:2], laid.args[0], *conv.args[3:])
-        back |= {conv.name: [], laid.name: []}
-        back[name] = [total.model_copy(update={"op": conv.op, "args": args, "kwargs": conv.kwargs})]
-    if all(node.name in back for node in graph.nodes if node.op.startswith("aten.")):
-        return None
-    return rebuilt(graph, back, {}) if back else None
