@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import shutil
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,24 +117,63 @@ class Choosing(torch.nn.Module):
         return torch.where((x * self.score).sum(-1, keepdim=True) > 0, x, -x)
 
 
-def test_a_choice_that_rounding_decides_is_no_error_and_many_are() -> None:
+def borders() -> tuple[torch.nn.Module, list[torch.Tensor]]:
+    """A model of choices, and an input whose first ten rows rounding may turn."""
     x = torch.randn(256, 4, generator=torch.Generator().manual_seed(0))
     x[:, 3] = 2 - x[:, :3].sum(-1)
-    x[0, 3] -= 2 - 1e-4  # the sum of row 0 is nearly 0
-    model, call = Choosing(), ([x.bfloat16()], {})
+    x[:10, 3] -= 2 - 1e-4  # the sums of these rows are nearly 0
+    return Choosing(), [x.bfloat16()]
+
+
+def wrong_with(change: Callable[[torch.Tensor], None]) -> str:
+    """What the comparison says of outputs that a function changed."""
+    model, inputs = borders()
+    call = (inputs, {})
     truths = verifying.Truths(model)
-    truth, varied = truths.outputs(call, 0), truths.varied(call, 0)
-    original = model(*call[0])
+    truth, original = truths.outputs(call, 0), model(*inputs)
+    got = original.detach().clone()
+    change(got)
+    varied = partial(truths.varied, call, 0)
+    compared = [("output", got)], [("output", original)], truth, {"bfloat16"}
+    return verifying._compared(*compared, varied).wrong
 
-    def with_rows_turned(rows: int) -> str:
-        turned = original.clone()
-        turned[:rows] *= -1
-        compared = [("output", turned)], [("output", original)], truth, {"bfloat16"}
-        assert verifying._compared(*compared).wrong  # the original does not show it on this input
-        return verifying._compared(*compared, varied).wrong
 
-    assert with_rows_turned(1) == ""
-    assert "off by" in with_rows_turned(20)
+def test_a_choice_that_rounding_decides_is_no_error() -> None:
+    assert wrong_with(lambda out: out[3].neg_()) == ""
+    assert wrong_with(lambda out: out[:10].neg_()) == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda out: out[-3:].zero_(),
+        lambda out: out[-3:].mul_(1.9),
+        lambda out: out[:20].neg_(),
+        lambda out: out[:5].mul_(9),
+        lambda out: out[2].fill_(torch.nan),
+    ],
+    ids=["tail", "scaled", "more rows", "far off", "nan"],
+)
+def test_rows_that_rounding_does_not_move_are_compared_as_ever(
+    change: Callable[[torch.Tensor], None],
+) -> None:
+    assert wrong_with(change)
+
+
+def test_complex_buffers_stay_complex_in_the_truth() -> None:
+    class Rotated(torch.nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 4)
+            self.register_buffer("turn", torch.polar(torch.ones(2), torch.rand(2)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            pairs = torch.view_as_complex(super().forward(x).view(-1, 2, 2))
+            return torch.view_as_real(pairs * self.turn).flatten(1)
+
+    model, x = Rotated(), torch.randn(8, 4)
+    truth = verifying.Truths(model).outputs(([x], {}), 0)
+    assert truth is not None
+    torch.testing.assert_close(truth[0][1].float(), model(x))
 
 
 class Layout(Enum):

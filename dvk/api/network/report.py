@@ -44,6 +44,7 @@ def summary(
         "left": dict(left) | proved.idle,
         "error": max(one.error for one in proved.checked) if proved.kept else None,
         "own_error": max(one.own for one in proved.checked) if proved.kept else None,
+        "truth": next((one.truth for one in proved.checked), None),
         "no_truth": next((one.untrue for one in proved.checked if one.untrue), None),
         "patch": str(folder / "patch") if proved.kept else None,
         "use": USE if proved.kept else None,
@@ -178,7 +179,7 @@ def page(found: Mapping[str, Any]) -> list[str]:
     if found["error"] is not None:
         told += [
             "",
-            f"Typical error of the outputs against float64: {found['error']:.1e}, the original's {found['own_error']:.1e}.",
+            f"Typical error of the outputs against {found['truth']}: {found['error']:.1e}, the original's {found['own_error']:.1e}.",
         ]
     if found["no_truth"]:
         told += ["", f"The outputs were compared with the original's: {found['no_truth']}."]

@@ -1,0 +1,52 @@
+"""Differences that rounding explains: rows of an output that other roundings of the same model move as far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from dvk.harness.checking.compare import Difference, ExpectedLeaf, values
+
+MOST_TIMES = 2.0
+"""A row may be off by so many times the largest error of a row that other roundings move."""
+ROWS_PER_STRANGER = 8
+"""Of so many rows that other roundings move, one more may be off: the copies do not find all."""
+
+
+def unexplained(
+    got: torch.Tensor, want: ExpectedLeaf, others: Sequence[torch.Tensor], difference: Difference
+) -> Difference | None:
+    """What remains of a difference without the rows that rounding moves; None if nothing does.
+
+    Args:
+        got: the patched model's output, with the shape of `want.same`. A row is its last dimension.
+        want: what is expected, with its truth.
+        others: the same output of copies of the original with other roundings.
+        difference: what is wrong with `got` as a whole.
+    """
+    truth, same = want.truth, want.same
+    assert truth is not None and want.scale is not None
+    others = [one for one in others if one.shape == truth.shape and bool(torch.isfinite(one).all())]
+    if not others:
+        return difference
+    size = truth.abs() + truth.float().pow(2).mean().sqrt()
+
+    def off(output: torch.Tensor) -> torch.Tensor:
+        """The largest error of each row, relative to the size of its elements and of all."""
+        error = ((output - truth).abs() / size).nan_to_num(torch.inf, torch.inf)
+        return error.amax(-1) if error.dim() > 1 else error
+
+    admitted = want.admitted.worst
+    errors = torch.stack([off(one) for one in [*others, same]])
+    moved = (errors > admitted).any(0)
+    mine = off(got)
+    strangers = (mine > admitted) & ~moved
+    if int(strangers.sum()) > int(moved.sum()) // ROWS_PER_STRANGER:
+        return difference
+    if float(mine.max()) > MOST_TIMES * float(errors.max()):
+        return difference
+    explained = moved | strangers
+    settled = torch.where(explained[..., None] if got.dim() > 1 else explained, same, got)
+    return values(settled, replace(want, same=same))[1]
