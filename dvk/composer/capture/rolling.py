@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from dvk.composer.capture.step_axes import Axes, Dim
 from dvk.composer.capture.step_values import Values
 from dvk.composer.capture.time_marks import CARRY, LAST, MARK, OUT, Unfit
 from dvk.composer.ir.affine import contiguous_strides
-from dvk.composer.ir.effects import is_step, refs, written
+from dvk.composer.ir.effects import is_step, refs, touched, written
 from dvk.composer.ir.graph_edits import packet, rebuilt, ref, users
+from dvk.composer.ir.nodes import BYTES
 from dvk.composer.ir.time_scan import TIME_SCAN, Access, Result, TimeScan
 from dvk.records import Graph, Node
 
 ROUNDS = 40
 """Times that a step is read until no axes meet any more."""
+LIMIT = 2**31
+"""Elements from which an offset does not fit 32 bits."""
 INDEX = {"select": (2,), "slice": (2, 3)}
 """Operators with an index that may differ between steps, and its place."""
 
@@ -105,6 +109,15 @@ class _Roller:
                 raise Unfit
             self.moves[node.name, place] = y - x
 
+    def _narrow_results_only(self) -> None:
+        """A step's values are rounded to a narrower type only where they are collected: lines are not rounded."""
+        readers = users(self.graph)
+        for node in self.one:
+            given = [self.nodes[r].dtype for r in refs([list(node.args)])]
+            narrower = any(BYTES.get(str(g), 0) > BYTES.get(str(node.dtype), 0) for g in given)
+            if narrower and any(r.op != MARK or r.args[2] != OUT for r in readers[node.name]):
+                raise Unfit
+
     # -------------------------------------------------------------- results
 
     def _collected(self) -> list[_Collected]:
@@ -145,6 +158,8 @@ class _Roller:
         after = {n.name: back.get(ref(n.args[0]) or "") for n in finals}
         if any(name is None for name in after.values()):
             raise Unfit
+        self._narrow_results_only()
+        writes = touched(self.graph.nodes)
         axes = Axes()
         canonical = [[axes.new(s) for s in n.shape or ()] for n in self.first]
         shown = [[axes.new(s) for s in self.nodes[c.value].shape or ()] for c in stacks]
@@ -152,7 +167,7 @@ class _Roller:
         nexts = [ref(n.args[0]) or "" for n in self.second]
         for _ in range(ROUNDS):
             before = axes.changes
-            values = Values(self.nodes, inside, carried, canonical, axes, self.moves)
+            values = Values(self.nodes, inside, carried, canonical, axes, self.moves, writes)
             starts = [
                 values.value(ref(n.args[0]) or "", list(canonical[p]))
                 for p, n in enumerate(self.first)
@@ -174,7 +189,20 @@ class _Roller:
             [made.stacked(c, line, d) for c, line, d in zip(stacks, outs, shown, strict=True)],
             [made.final(n, line, d) for n, line, d in zip(finals, finish, lasts, strict=True)],
         )
+        self._fits(scan)
         return self._with(scan, values.operands, stacks, finals)
+
+    def _fits(self, scan: TimeScan) -> None:
+        """Offsets have 32 bits, and no value of a step is wider than the arithmetic."""
+        wide = any(n.dtype == "float64" for n in self.one)
+        if wide and scan.compute != "float64":
+            raise Unfit
+        spans = [
+            sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+            for shape, strides, _ in scan.operands
+        ]
+        if max([*spans, *(prod(r.shape) for r in scan.results)], default=0) >= LIMIT:
+            raise Unfit
 
     def _with(
         self,
@@ -183,7 +211,7 @@ class _Roller:
         stacks: Sequence[_Collected],
         finals: Sequence[Node],
     ) -> Graph:
-        """The graph, where the operator stands in place of the first result that is read."""
+        """The graph, where the operator stands at the end of the second step: later writes to its operands come after it."""
         name = f"{self.first[0].name}_scan"
         call = Node(
             name=name, op=TIME_SCAN, args=tuple({"ref": o} for o in operands), kwargs=scan.given()
@@ -191,8 +219,8 @@ class _Roller:
         replacement: dict[str, list[Node]] = {n.name: [] for n in (*self.one, *self.two)}
         results = [*(c.node for c in stacks), *finals]
         order = [n.name for n in self.graph.nodes]
-        start = min((r.name for r in results), key=order.index, default="")
-        if any(order.index(o) > order.index(start) for o in operands):
+        last = self.two[-1].name
+        if not results or any(order.index(o) > order.index(last) for o in operands):
             raise Unfit
         for number, (node, result) in enumerate(zip(results, scan.results, strict=True)):
             nodes = [
@@ -214,10 +242,15 @@ class _Roller:
                 ),
             ]
             replacement[node.name] = nodes
-        if start in {n.name for n in (*self.one, *self.two)}:
+        if any(replacement[n.name] for n in (*self.one, *self.two)):
             raise Unfit
-        replacement[start] = [call, *replacement[start]]
-        return rebuilt(self.graph, replacement, {})
+        replacement[last] = [call]
+        made = rebuilt(self.graph, replacement, {})
+        known = {n.name for n in made.nodes}
+        read = refs([[list(n.args), n.kwargs] for n in made.nodes] + [made.outputs])
+        if not known.issuperset(read):
+            raise Unfit
+        return made
 
 
 def _sums_join(values: Values) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from dvk.composer.capture.step_axes import Axes, Dim
@@ -66,6 +67,7 @@ class Values:
         carried: name of a state's mark → its number.
         canonical: dimensions of the states.
         moves: name of a node and number of its argument → what a step adds to it.
+        touched: names of values whose memory an operator of the graph writes.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class Values:
         canonical: Sequence[list[Dim]],
         axes: Axes,
         moves: Mapping[tuple[str, int], int],
+        touched: set[str],
     ):
+        self.touched = touched
         self.nodes, self.inside, self.carried = nodes, inside, carried
         self.canonical, self.axes, self.moves = canonical, axes, moves
         self.lines: list[Line] = []
@@ -110,7 +114,12 @@ class Values:
             return self._state(self.carried[name], dims)
         op = RENAMED.get(packet(node), packet(node))
         fill = FILLS.get(op, node.args[1] if op in ("full", "full_like") else None)
-        if fill is not None and type(fill) in (int, float):
+        if (
+            fill is not None
+            and type(fill) in (int, float)
+            and isfinite(fill)
+            and node.name not in self.touched
+        ):
             return self._line("literal", (float(fill),), set())
         if name not in self.inside:
             return self.load(node, dims)
@@ -162,7 +171,7 @@ class Values:
         """A literal, or an operand that broadcasts to `dims`."""
         name = ref(value)
         if name is None:
-            if type(value) not in (int, float):
+            if type(value) not in (int, float) or not isfinite(value):
                 raise Unfit
             return float(value)
         shape = self.nodes[name].shape or ()

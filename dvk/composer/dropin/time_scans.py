@@ -32,4 +32,4 @@ def lines_of(
     ]
     lines.append(f"{name} = ({', '.join(results)},)")
     lines.append(run([*names, *(f"{name}[{n}]" for n in range(len(results)))]))
-    return [*lines, f"del {', '.join(names)}"]
+    return [*lines, f"del {', '.join(names)}"] if names else lines

@@ -92,9 +92,24 @@ class _Match:
             return None
         if any(r.line != end for r in scan.last):
             return None
-        return ChunkedForm(
+        form = ChunkedForm(
             tuple(decays), tuple(keys), (*values, *numbers), tuple(queries), sums[0], tuple(after)
         )
+        return None if self._is_wide(form) else form
+
+    def _is_wide(self, form: ChunkedForm) -> bool:
+        """A value that the parts are computed from spans both axes of the block: a chunk's steps leave no room for it."""
+        lines = self.scan.lines
+        pending = [*form.decay, *form.keys, *form.values, *form.queries, *form.after]
+        pending += [r.line for r in self.scan.outputs]
+        found = {form.scores}
+        while pending:
+            n = pending.pop()
+            if type(n) is int and n not in found:
+                found.add(n)
+                pending += lines[n].given if lines[n].op not in ("state", "literal") else ()
+        both = {self.scan.inner, self.scan.lanes}
+        return any(both <= set(lines[n].axes) for n in found)
 
     def _is_part(self, n: int, end: int) -> bool:
         """A product on the way to the state or from it to the sum."""

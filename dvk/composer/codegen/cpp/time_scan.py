@@ -89,6 +89,9 @@ class _Writer:
             if line.op != "state"
         ]
         lines += [self._array(f"s{n}", set(axes)) for n, (_, _, axes) in enumerate(scan.states)]
+        # A state that becomes another one's value is read before that one changes.
+        moved = [n for n, (_, end, _) in enumerate(scan.states) if scan.lines[end].op == "state"]
+        lines += [self._array(f"e{n}", set(scan.states[n][2])) for n in moved]
         for n, line in enumerate(scan.lines):
             if n not in changing and line.op != "state":
                 lines += self._value(n, line)
@@ -103,8 +106,13 @@ class _Writer:
         for n, result in enumerate(scan.last, len(scan.outputs)):
             store = self._store(n, result.line, result.access)
             lines += [f"  if (t == {scan.steps - 1}) {{", *(f"    {part}" for part in store), "  }"]
+        for n in moved:
+            held = set(scan.states[n][2])
+            each = self._each(held, f"{self._cell(f'e{n}', held)} = {self._of(scan.states[n][1])};")
+            lines += [f"  {part}" for part in each]
         for n, (_, end, axes) in enumerate(scan.states):
-            each = self._each(set(axes), f"{self._cell(f's{n}', set(axes))} = {self._of(end)};")
+            value = self._cell(f"e{n}", set(axes)) if n in moved else self._of(end)
+            each = self._each(set(axes), f"{self._cell(f's{n}', set(axes))} = {value};")
             lines += [f"  {part}" for part in each]
         return [*lines, "}"]
 
@@ -158,10 +166,9 @@ class _Writer:
         if line.op == "sum":
             (source,) = line.given
             whole = axes | {self.scan.inner}
-            return [
-                *self._each(axes, f"{cell} = 0;"),
-                *self._each(whole, f"{cell} += {self._of(source)};"),
-            ]
+            added = self._each(whole, f"{cell} += {self._of(source)};")
+            # One place takes all of a sum over `inner` alone: its additions depend on each other.
+            return [*self._each(axes, f"{cell} = 0;"), added[-1]]
         given = [self._of(g) if type(g) is int else f"({self.real}){g!r}" for g in line.given]
         return self._each(axes, f"{cell} = {TEXT[line.op].format(*given).replace('$', self.f)};")
 

@@ -189,7 +189,7 @@ def module(kernels: Iterable[Kernel], texts: Iterable[str]) -> tuple[str, str, l
         *([SIZED_LAUNCHER] if sized else []),
     ]
     return (
-        "\n\n\n".join(part for part in (scalar.prelude(kernels), shown) if part),
+        "\n\n\n".join(part for part in (scalar.prelude(kernels, shown), shown) if part),
         "\n".join([*both, "", *launchers]),
         [],
     )

@@ -307,9 +307,14 @@ def with_needs(result: set[str]) -> set[str]:
     return result
 
 
-def prelude(kernels: Iterable[Kernel]) -> str:
-    """Source of the helper functions that the kernels call, in a fixed order; empty when there are none."""
+def prelude(kernels: Iterable[Kernel], text: str = "") -> str:
+    """Source of the helper functions that the kernels call, in a fixed order; empty when there are none.
+
+    Args:
+        text: of the module; loops over time steps in it call helpers of their own.
+    """
     used = {name for kernel in kernels for part in kernel.parts for name in helpers_of(part)}
+    used |= with_needs({name for name in ("dvk_tanh", "dvk_tanh_f64") if f"{name}(" in text})
     return "\n\n".join(text for name, text in HELPERS.items() if name in used)
 
 

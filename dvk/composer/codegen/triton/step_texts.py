@@ -18,7 +18,7 @@ TEXT = {
     "exp2": "tl.exp2({0})",
     "log": "tl.log({0})",
     "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))",
-    "tanh": "1.0 - 2.0 / (1.0 + tl.exp(2.0 * {0}))",
+    "tanh": "dvk_tanh({0})",
     "silu": "{0} / (1.0 + tl.exp(-{0}))",
     "relu": "tl.where({0} < 0.0, 0.0, {0})",
     "sqrt": "tl.sqrt({0})",

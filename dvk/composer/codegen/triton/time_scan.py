@@ -6,7 +6,7 @@ Values are blocks [inner, lanes]. Addresses are made once; a step adds a constan
 from __future__ import annotations
 
 from dvk.composer.codegen.triton import chunked_scan
-from dvk.composer.codegen.triton.scalar import TYPES
+from dvk.composer.codegen.triton.scalar import TYPES, helper
 from dvk.composer.codegen.triton.step_texts import TEXT, address, power
 from dvk.composer.ir.time_scan import Access, Line, TimeScan
 
@@ -184,7 +184,8 @@ class _Writer:
             other = line.given[1] if line.given[0] == product else line.given[0]
             a, b = scan.lines[product].given
             return f"tl.fma(v{a}, v{b}, v{other})"
-        return TEXT[line.op].format(*given)
+        text = TEXT[line.op].format(*given)
+        return text.replace("dvk_tanh(", f"{helper('dvk_tanh', scan.compute)}(")
 
     def _store(self, n: int, line: int, access: Access, letter: str) -> str:
         at = f"q{n}" + (f" + t * {access.step}" if access.step else "")
