@@ -9,13 +9,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dvk import machine
 from dvk.config import Config
+from dvk.errors import UsageError
+from dvk.records.measured import read_table
 
 
 @dataclass(frozen=True)
@@ -127,11 +129,25 @@ def of_machine(device: str) -> Target:
 def of_judge(config: Config, device: str) -> Target:
     """The device that a judge under these settings times on; the default's facts if it is another machine's.
 
-    A table of measured plans is taken for one of this CPU, or of the default GPU: most tables of GPUs are read where there is none.
+    A table of measured plans (`table:FILE`) is asked for plans with the vectors that its own plans have.
     """
-    if (config.remote.judge or "").startswith("table:"):
-        return Target(Gpu(), _cpu())
-    return DEFAULT if config.remote.judge or config.remote.engine else of_machine(device)
+    judge = config.remote.judge or ""
+    if judge.startswith("table:"):
+        return replace(DEFAULT, cpu=replace(DEFAULT.cpu, vector_bits=_vector_bits(judge[6:])))
+    return DEFAULT if judge or config.remote.engine else of_machine(device)
+
+
+@cache
+def _vector_bits(table: str) -> int:
+    """The widest vectors of a table's plans for a CPU; the default's if it has none, or cannot be read."""
+    try:
+        rows = list(read_table(Path(table).expanduser()))
+    except UsageError:
+        return DEFAULT.cpu.vector_bits
+    schedules = [one for row in rows for plan in row.plans for one in plan.schedule.values()]
+    return max(
+        (one["width"] for one in schedules if "width" in one), default=DEFAULT.cpu.vector_bits
+    )
 
 
 def _gpu() -> Gpu | None:

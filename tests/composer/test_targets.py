@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from dvk.composer.algorithms import algorithms
 from dvk.composer.codegen.base import codegen
 from dvk.composer.ir.schedules.cpp import CppDirect
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSplit, TritonStride
-from dvk.config import Config
+from dvk.config import Config, changed
+from dvk.records.measured import read_table, write_table
+from dvk.resources import resource
 from dvk.search import SearchProblem
 from dvk.search.composer import Planner
-from dvk.target import DEFAULT, Cpu, Gpu, Target, gpu_of, loaded, of_machine
+from dvk.target import DEFAULT, Cpu, Gpu, Target, gpu_of, loaded, of_judge, of_machine
 from tests.composer.programs import TASK, capture
 from tests.composer.schedule_cases import CASES, kernels
 
@@ -177,3 +180,14 @@ def test_the_driver_says_what_torch_says() -> None:
         list(gpu.capability),
     ]
     assert 100 < gpu.gb_per_s < 10000
+
+
+def test_a_table_is_asked_for_the_vectors_of_its_plans(tmp_path: Path) -> None:
+    sample = resource("data", "measured", "sample.jsonl.gz")
+    (row, *_) = read_table(sample)
+    plan = row.plans[0]
+    narrow = plan.model_copy(update={"schedule": {"k0": {"width": 256}}})
+    write_table(tmp_path / "narrow.jsonl", [row.model_copy(update={"plans": (narrow,)})])
+    for table, bits in ((sample, 512), (tmp_path / "narrow.jsonl", 256), (tmp_path / "no", 512)):
+        config = changed(Config(), {"remote.judge": f"table:{table}"})
+        assert of_judge(config, "cpu").cpu.vector_bits == bits
