@@ -21,10 +21,16 @@ from torch import nn
 import torch.nn.functional as F
 
 
+def mix(h, x):
+    return torch.lerp(h, x, 0.3)
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
 {init}
+
+{methods}
 
     def forward(self, x):
 {body}
@@ -40,6 +46,7 @@ class Trap:
     after: str = ""
     result: str = "torch.stack(ys, 1)"
     init: str = "pass"
+    methods: str = ""
     stays: bool = True
 
 
@@ -84,6 +91,78 @@ TRAPS = {
     "rounded to bfloat16": Trap(
         "h = (h + 1000 * x[:, t]).bfloat16().float()\nys.append(h - 1000 * x[:, t])"
     ),
+    "a list of numbers": Trap(
+        "h = h * self.c[t] + x[:, t]\nys.append(h)", init="self.c = [0.9] * 10 + [0.1] * 10"
+    ),
+    "a branch on a list": Trap(
+        "if self.c[t]:\n    h = h * 0.1\nh = h + x[:, t]\nys.append(h)",
+        init="self.c = [False] * 10 + [True] * 10",
+    ),
+    "a permutation": Trap(
+        "h = h * 0.9 + x[:, self.c[t]]\nys.append(h)", init="self.c = [0, 1, *range(19, 1, -1)]"
+    ),
+    "a list of tensors": Trap(
+        "h = h * 0.9 + z[t]\nys.append(h)", "z = [x[:, 0]] * 10 + [x[:, 1]] * 10"
+    ),
+    "a list of modules": Trap(
+        "h = self.layers[t](h)",
+        result="h",
+        init="self.layers = nn.ModuleList([nn.Tanh()] * 10 + [nn.Sigmoid()] * 10)",
+    ),
+    "an iterator": Trap(
+        "h = h * next(it) + x[:, t]\nys.append(h)", "it = iter([0.9] * 10 + [0.1] * 10)"
+    ),
+    "a list that is emptied": Trap(
+        "h = h * it.pop() + x[:, t]\nys.append(h)", "it = [0.9] * 10 + [0.1] * 10"
+    ),
+    "a method that counts": Trap(
+        "h = self.cell(h, x[:, t], n)\nys.append(h)",
+        "n = []",
+        methods="def cell(self, h, x, n):\n    n.append(1)\n    return h * (0.9 if len(n) < 10 else 0.1) + x",
+    ),
+    "another name of what is written": Trap(
+        "ys.append((S - p) * 1)\np = S\nS += x[:, t]",
+        "S = torch.zeros(2, 8)\np = torch.zeros(2, 8)",
+    ),
+    "a view of what is written": Trap(
+        "S += x[:, t]\nys.append(v * 2)\nv = S[:, :4]",
+        "S = torch.zeros(2, 8)\nv = torch.zeros(2, 4)",
+    ),
+    "two names of the results": Trap(
+        "h = h * 0.9 + x[:, t]\nout[:, t] = h", "out = b = torch.zeros(2, 20, 8)", result="b * 2"
+    ),
+    "two names of a state": Trap(
+        "S += x[:, t]\nys.append(S * 1.0)",
+        "S = c = torch.zeros(2, 8)",
+        result="torch.stack(ys, 1), c",
+    ),
+    "in place by a keyword": Trap(
+        "k = F.relu(k, inplace=True) * 0.9\nh = h + k\nys.append(h)",
+        "k = x[:, 0] * 1\nr = k",
+        result="torch.stack(ys, 1), r",
+    ),
+    "in place by position": Trap(
+        "k = F.relu(k, True) * 0.9\nh = h + k\nys.append(h)",
+        "k = x[:, 0] * 1\nr = k",
+        result="torch.stack(ys, 1), r",
+    ),
+    "written by out=": Trap(
+        "b = torch.add(b, x[:, t], out=b)\nh = h + b\nys.append(h)",
+        "b = torch.zeros(2, 8)\nr = b",
+        result="torch.stack(ys, 1), r",
+    ),
+    "an effect in a branch": Trap(
+        PLAIN + "\nif not self.keep:\n    n.insert(0, 1)",
+        "n = []",
+        result="torch.stack(ys, 1) * len(n)",
+        init="self.keep = False",
+    ),
+    "results in a branch": Trap(
+        "h = h * 0.9 + x[:, t]\nif self.training:\n    out[:, t] = h",
+        "out = torch.zeros(2, 20, 8)",
+        result="out",
+    ),
+    "a function that computes": Trap("h = mix(h, x[:, t])\nys.append(h)", stays=False),
     "no operand": Trap(
         "h = h * 0.9 + 1", "h = torch.ones(2, 8)", result="h * x[:, 0]", stays=False
     ),
@@ -98,7 +177,7 @@ def _source(trap: Trap) -> str:
     before = f"h = torch.zeros_like(x[:, 0])\nys = []\n{trap.before}\nfor t in range(20):"
     after = f"{trap.after}\nreturn {trap.result}"
     body = "\n".join([lines(before, 8), lines(trap.step, 12), lines(after, 8)])
-    return HEAD.format(init=lines(trap.init, 8), body=body)
+    return HEAD.format(init=lines(trap.init, 8), methods=lines(trap.methods, 4), body=body)
 
 
 def _results(module: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

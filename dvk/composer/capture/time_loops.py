@@ -24,6 +24,8 @@ from typing import Any
 
 import torch
 
+from dvk.composer.capture import loop_checks
+from dvk.composer.capture.loop_checks import COPYING, READERS, Checked, check_text
 from dvk.composer.capture.statement_runs import definition
 from dvk.composer.capture.time_marks import CARRY, LAST, OUT, Unfit
 from dvk.composer.ir.errors import CannotCompose
@@ -33,9 +35,6 @@ HELPER = "_dvk_time_loop"
 LEAST = 16
 """Steps from which a loop is shortened."""
 FRESH = ("zeros", "empty", "zeros_like", "empty_like", "new_zeros", "new_empty")
-READERS = ("select", "narrow")
-COPYING = ("sum", "einsum", "matmul", "bmm", "mean")
-"""Functions whose result is no view."""
 
 _libraries: list[torch.library.Library] = []
 
@@ -57,6 +56,9 @@ class Shortened:
         if not isinstance(value, torch.Tensor):
             raise Unfit
         return torch.ops.dvk.mark(value, self.number, role, number)
+
+    tensor = staticmethod(loop_checks.tensor)
+    function = staticmethod(loop_checks.function)
 
     def carry(self, number: int, value: Any) -> Any:
         return self._mark(value, CARRY, number)
@@ -215,9 +217,12 @@ class _Loop:
         ):
             return None
         try:
+            check_text(self.body, self.step)
             self._uses_of_step()
             self._walk(self.body, set())
             self._collect(self.body, name)
+            checked = Checked(name, self.step, self.lists)
+            self.body = [checked.visit(s) for s in self.body]
         except Unfit:
             return None
         outside = [n.id for n in _names(self.whole) if isinstance(n.ctx, ast.Load)]
@@ -341,8 +346,12 @@ class _Loop:
             for a in ast.walk(self.whole)
             if isinstance(a, ast.Assign)
             and a.lineno < first
+            and len(a.targets) == 1
             and any(isinstance(t, ast.Name) and t.id == held for t in a.targets)
         ]
+        stores = [n for n in before if isinstance(n.ctx, ast.Store)]
+        if len(stores) != len(makers):
+            raise Unfit
         if any(isinstance(n.ctx, ast.Load) for n in before) or not makers:
             raise Unfit
         if any(_method(made) not in FRESH for made in makers):
@@ -364,13 +373,8 @@ class _Loop:
         self._rows = getattr(self, "_rows", [])
         for at, s in enumerate(block):
             if isinstance(s, ast.If):
-                if any(
-                    isinstance(n, (ast.Call,)) and _appended(n)
-                    for p in (*s.body, *s.orelse)
-                    for n in ast.walk(p)
-                ):
-                    raise Unfit
-            elif isinstance(s, ast.Expr) and (held := _appended(s.value)):
+                continue
+            if isinstance(s, ast.Expr) and (held := _appended(s.value)):
                 assert isinstance(s.value, ast.Call)
                 self.lists.append(held)
                 text = f"{held}.append({name}.out({self.count}, {ast.unparse(s.value.args[0])}))"
