@@ -205,3 +205,14 @@ def test_a_loop_stays_or_is_right(name: str) -> None:
     for got, want in zip(_results(made, x), _results(kind(), x), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
     assert made.why(x.clone()) == "the kernels run"
+
+
+@pytest.mark.parametrize(("width", "rolls"), [(64, True), (2**16, False)])
+def test_offsets_have_32_bits(width: int, rolls: bool) -> None:
+    source = _source(Trap(PLAIN))
+    kind = run_source(source, "reference").Model
+    file = kind.forward.__code__.co_filename
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    x = torch.empty(2**11, 20, width, device="meta")
+    captured = trace_module(kind(), [x], ["x"])
+    assert any(node.op == TIME_SCAN for node in captured.graph.nodes) == rolls

@@ -139,6 +139,28 @@ for i in range(x.shape[1]):
 return torch.stack(ys, dim=1) + x
 """
     ),
+    "small values of tanh": Case(
+        """\
+h = torch.zeros_like(v[:, 0])
+hs = []
+for t in range(v.shape[1]):
+    h = torch.tanh(0.5 * h + 1e-4 * v[:, t])
+    hs.append(h)
+return torch.stack(hs, 1)
+"""
+    ),
+    "projected values": Case(
+        """\
+S = torch.zeros(q.shape[0], q.shape[2], q.shape[3], q.shape[3], dtype=q.dtype, device=q.device)
+w = v[0, :16, 0, :16]
+outs = []
+for t in range(q.shape[1]):
+    u = torch.einsum("bhk,kv->bhv", k[:, t], w)
+    S = S * g[:, t, :, None, None] + k[:, t, :, :, None] * u[:, :, None, :]
+    outs.append(torch.einsum("bhk,bhkv->bhv", q[:, t], S))
+return torch.stack(outs, 1)
+"""
+    ),
     "backwards": Case(
         """\
 h = v[:, -1]
