@@ -106,7 +106,17 @@ KERNEL = textwrap.indent(
         ),
         (
             "    e1 = tl.load(x1 + t, t < s1)",
-            "    if s0 > 10:\n        tl.load(x1 + s1)\n    e1 = tl.load(x1 + s1)",
+            "    if s0 > 10:\n        tl.load(x1 + s1)\n    e1 = tl.load(x1 + t, t < s1)",
+            None,
+        ),
+        (
+            "    e1 = tl.load(x1 + t, t < s1)",
+            "    if s0 > 10:\n        e1 = t\n    else:\n        e1 = tl.load(x1 + s1)",
+            "reaches `x1[300]`, which has 300 elements",
+        ),
+        (
+            "    e1 = tl.load(x1 + t, t < s1)",
+            "    e1 = t\n    if tl.load(x0) > 1:\n        e1 = tl.load(x1 + s1)",
             None,
         ),
         ("    e1 = tl.load(x1 + t, t < s1)", "    e1 = tl.load(x1 + s1) if s0 > 10 else t", None),

@@ -44,9 +44,9 @@ def loaded(spec: str, **options: Any) -> Task:
 
 
 @cache
-def captured(task: Task, limits: Limits) -> CapturedGraph:
+def captured(task: Task, limits: Limits, rolls: bool = True) -> CapturedGraph:
     """Likewise."""
-    return _capture(task, limits)
+    return _capture(task, limits, rolls)
 
 
 def imported(path: str) -> Any:

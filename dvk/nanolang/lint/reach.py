@@ -76,6 +76,13 @@ def access_error(
     return None
 
 
+def _stored(line: ast.stmt) -> set[str]:
+    """The names assigned in a statement."""
+    return {
+        n.id for n in ast.walk(line) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+
+
 class KernelWalk:
     """One program of a kernel, executed abstractly."""
 
@@ -87,12 +94,8 @@ class KernelWalk:
         tensors: Mapping[str, int | None],
         functions: Collection[str],
     ):
-        self.number, self.programs, self.tensors, self.functions = (
-            number,
-            programs,
-            tensors,
-            functions,
-        )
+        self.number, self.programs = number, programs
+        self.tensors, self.functions = tensors, functions
         self.values: dict[str, LaneValue] = {name: scalar(size) for name, size in sizes.items()}
         self.values |= {name: LaneValue(()) for name in CONSTANTS} | {
             name: LaneValue((), 0, name) for name in tensors
@@ -129,6 +132,8 @@ class KernelWalk:
                 )
             elif isinstance(line, ast.Expr):
                 self.of(line.value)
+            elif isinstance(line, ast.If):
+                self._branch(line)
             elif not isinstance(line, ast.Pass):
                 raise ScopeUncertain
 
@@ -152,17 +157,26 @@ class KernelWalk:
         self.lanes += value.data.size if isinstance(value.data, np.ndarray) else 0
         return value
 
-    # ------------------------------------------------------------ loops
+    # ------------------------------------------------------------ branches and loops
+
+    def _branch(self, line: ast.If) -> None:
+        """The branch that runs; both, neither for sure, where that is not known."""
+        test = self.of(line.test)
+        if test.shape == () and not test.base and test.data is not None:
+            return self.run(line.body if test.data else line.orelse)
+        before, sure = dict(self.values), self.sure
+        self.sure = False
+        self.run(line.body)
+        self.values = dict(before)
+        self.run(line.orelse)
+        self.sure = sure
+        self._forget(_stored(line), before)
 
     def _loop(self, line: ast.For, variable: str) -> None:
         steps = self._steps(line.iter)
         before, sure = dict(self.values), self.sure
         if id(line) not in self.stored:
-            self.stored[id(line)] = {
-                n.id
-                for n in ast.walk(line)
-                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-            }
+            self.stored[id(line)] = _stored(line)
         if steps is None:
             self.sure = False
             self._forget(self.stored[id(line)], before)
