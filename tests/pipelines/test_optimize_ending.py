@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dvk import tasks
+from dvk import target, tasks
 from dvk.agents import TaskContext
 from dvk.cli.optimize import command, lines
 from dvk.composer import Plan, applicable, compose
@@ -32,6 +32,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
     monkeypatch.setenv("DVK_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks, "load", loaded)
     monkeypatch.setattr(session, "capture", captured)
+    # The number of schedules depends on the processor.
+    monkeypatch.setattr(target, "of_machine", lambda device: target.DEFAULT)
 
     def run(
         court: Court, *, budget_s: float = 120.0, resume: bool = False, quiet: bool = True
