@@ -58,7 +58,7 @@ def test_arguments_survive_json() -> None:
 
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, Any]:
-    """Errors of Triton kernels in its interpreter, which a process of its own must choose before it imports Triton."""
+    """Errors of Triton kernels in its interpreter, which a separate process must choose before it imports Triton."""
     pytest.importorskip("triton")
     env = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

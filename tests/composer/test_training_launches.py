@@ -81,7 +81,7 @@ NORMS = ("BatchNorm2d(6", "BatchNorm1d(6", "BatchNorm2d(40", "BatchNorm2d(6, aff
 
 
 def statistics_follow(norm: str, momentum: float, backend: str) -> None:
-    """Check the running statistics after three steps, and that no call of its own writes them."""
+    """Check the running statistics after three steps, and that no separate call writes them."""
     shape = (4, 40, 3, 3) if "40" in norm else (40, 6, 9, 10)
     shape = shape[:2] if "1d" in norm else shape
     torch.manual_seed(0)

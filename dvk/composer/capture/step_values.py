@@ -287,7 +287,7 @@ class Values:
     # -------------------------------------------------------------- sums
 
     def _summed(self, line: int, over: Sequence[Dim]) -> int:
-        """Sum a line over dimensions of its own."""
+        """Sum a line over dimensions that only it has."""
         axes = {a for dim in over for a in self.axes.now(dim)}
         if not axes:
             return line
