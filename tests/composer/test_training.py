@@ -261,6 +261,8 @@ def test_results_that_are_views_may_be_written() -> None:
 
 
 @pytest.mark.slow
+# A process group that hangs waits outside of Python, where a signal does not reach it.
+@pytest.mark.timeout(120, method="thread")
 def test_under_distributed_data_parallel(block: TrainingDropIn, tmp_path: Path) -> None:
     import torch.distributed as dist
 
