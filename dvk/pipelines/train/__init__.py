@@ -167,7 +167,7 @@ class Training:
     metrics: Metrics
     replay: ReplayBuffer
     preferred: int | None = None
-    """The step that was fastest on the validation tasks so far; known to the main process."""
+    """The step that was fastest on the validation tasks so far."""
 
     def __post_init__(self) -> None:
         self._prefer()
@@ -329,8 +329,10 @@ class Training:
         return figures
 
     def _prefer(self) -> None:
-        if self.processes.is_main and self.config.train.validate_every:
-            self.preferred = preferred(self.run.path)
+        """Find the step to prefer; the main process reads the files, which others may not see, and tells the rest."""
+        if self.config.train.validate_every:
+            mine = preferred(self.run.path) if self.processes.is_main else None
+            self.preferred = self.processes.broadcast(mine)
 
     def played(self, subjects: Sequence[TaskContext], step: int) -> list[Episode]:
         """Every process's episodes, in the order of their tasks."""
