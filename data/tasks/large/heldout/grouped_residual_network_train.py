@@ -4,7 +4,7 @@ import torch
 import torch.nn as nn
 
 BATCH = 10  # small: 3
-SIZE = 224  # small: 32
+SIZE = 224  # small: 64
 WIDTH = 64  # small: 8
 GROUP = 16  # small: 4
 CLASSES = 1000  # small: 10
