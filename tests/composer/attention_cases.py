@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from tests.composer.triton_cases import HALF, Case, kinds, rand
 
 ATTENTION = kinds("attention")
+ENDLESS, LOWEST = 2**31 - 1, torch.finfo(torch.float32).min
 
 
 def decode(
@@ -103,6 +104,19 @@ def padded(
     return torch.nan_to_num(weights @ v, nan=7.0)
 
 
+def endless(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+    """Keys up to a place that memory holds, the largest integer for all of them, in a window as large."""
+    places = torch.arange(k.shape[2], device=q.device)
+    i, j = places[:, None], places
+    hidden = (j > last[:, None, None, None]) | (j - i >= 2**31 - 1)
+    return torch.softmax((q @ k.mT / 4.0).masked_fill(hidden, float("-inf")), -1) @ v
+
+
+def lowered(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """A bias of each batch: where it is the lowest number, it leaves nothing of the scores, and all weights are equal."""
+    return torch.softmax(q @ k.mT * 0.25 + bias[:, None, None, None], -1) @ v
+
+
 def nearby(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """A window to both sides, and a triangle of ones whose corner hides some keys."""
     n = q.shape[2]
@@ -115,8 +129,7 @@ def nearby(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 def lowest(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """An added mask of the lowest number; a row that is masked wholly has equal weights."""
-    low = torch.finfo(torch.float32).min
-    return torch.softmax((q @ k.mT) * 0.25 + torch.where(mask, 0.0, low), -1) @ v
+    return torch.softmax((q @ k.mT) * 0.25 + torch.where(mask, 0.0, LOWEST), -1) @ v
 
 
 def layer(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
@@ -209,6 +222,24 @@ ATTENTION_CASES: dict[str, Case] = {
     "attention_padded": Case(
         padded,
         lambda: [*(rand(3, 2, 140, 16) for _ in "qkv"), torch.tensor([140, 70, 0])],
+        8e-6,
+        ATTENTION,
+    ),
+    "attention_endless": Case(
+        endless,
+        lambda: [*(rand(3, 2, 70, 16) for _ in "qkv"), torch.tensor([ENDLESS, 40, 0]).int()],
+        8e-6,
+        ATTENTION,
+    ),
+    "attention_endless_in_64_bits": Case(
+        endless,
+        lambda: [*(rand(3, 2, 70, 16) for _ in "qkv"), torch.tensor([2**63 - 1, ENDLESS, 7])],
+        8e-6,
+        ATTENTION,
+    ),
+    "attention_lowered": Case(
+        lowered,
+        lambda: [*(rand(3, 2, 70, 16) for _ in "qkv"), torch.tensor([LOWEST, 0.0, 1e30])],
         8e-6,
         ATTENTION,
     ),

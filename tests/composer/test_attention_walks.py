@@ -17,6 +17,8 @@ from tests.composer.attention_cases import (
     behind_cache,
     causal,
     empty,
+    endless,
+    lowered,
     lowest,
     nearby,
     padded,
@@ -80,6 +82,25 @@ def test_exponents_take_the_scale_where_no_score_is_near_the_ends_of_float32() -
     assert all("tl.exp2(s * " in text for text in loops(kernel(sliding, *three())))
     masked = loops(kernel(lowest, *(x[:, 0] for x in three()), MASK))
     assert all("tl.exp(s - safe)" in text for text in masked)
+
+
+def test_a_bias_of_a_batch_may_be_the_lowest_number_and_a_factor_may_not() -> None:
+    biased = loops(kernel(lowered, *three(), rand(2)))
+    assert all("tl.exp(s - safe)" in text for text in biased)
+    # A slope of each head is a factor of places.
+    assert all("tl.exp2(s * " in text for text in loops(kernel(slopes, *three(), rand(2))))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_bounds_from_memory_are_computed_in_64_bits_and_cut_off(dtype: torch.dtype) -> None:
+    """The largest integer, which stands for no end, has a place behind it."""
+    made = kernel(endless, *three(), LENGTHS.to(dtype))
+    text = renderer.functions(made, renderer.schedules(made)[0])[0][0].text
+    (end,) = re.findall(r"\n +end = (.*)", text)
+    assert re.search(r"tl\.minimum\(tl\.maximum\(v\d+\.to\(tl\.int64\), -\d+\), \d+\) \+ 1\b", end)
+    # That of a window is a number: its place is none of 32 bits either.
+    assert re.search(r"tl\.max\(\(y.*\)\.to\(tl\.int64\) \+ 2147483647\)", end)
+    assert end.endswith(".to(tl.int32)")
 
 
 def test_places_are_counted_in_32_bits() -> None:

@@ -110,19 +110,38 @@ def _through(kernel: Kernel, value: Argument) -> Instr | None:
 
 
 def _is_moderate(kernel: Kernel, product: int, value: int, sides: frozenset[Var]) -> bool:
-    """No number and no bias for single scores may bring them near the ends of float32."""
+    """No number and no bias may bring scores near the ends of float32.
+
+    What memory holds for many scores alike may be a factor, such as a slope of each head. As a summand it may be the lowest number there
+    is, which hides all keys of a batch from each other and leaves their weights equal.
+    """
     pending, known = [value], {product}
     while pending:
         instr = kernel.instrs[pending.pop()]
         if instr.id in known or instr.type in INTEGERS:
             continue
         known.add(instr.id)
-        small = instr.op in PLAIN or instr.op.startswith("cast_")
-        if not small and (instr.op != "load" or instr.vars & sides or instr.bounds):
+        if instr.op not in PLAIN and not instr.op.startswith("cast_"):
             return False
         if any(not isinstance(a, Ref) and not abs(a) < FINITE for a in instr.args):
             return False
-        pending += [a.id for a in instr.args if isinstance(a, Ref)]
+        given = [kernel.instrs[a.id] for a in instr.args if isinstance(a, Ref)]
+        varies = instr.op in ("mul", "div") and any(
+            one.id == product or one.vars & sides for one in given
+        )
+        pending += [one.id for one in given if not (varies and _is_factor(kernel, one, sides))]
+    return True
+
+
+def _is_factor(kernel: Kernel, value: Instr, sides: frozenset[Var]) -> bool:
+    """A value of many scores alike, computed from memory and numbers of ordinary size."""
+    for id_ in closure(kernel, value.id):
+        instr = kernel.instrs[id_]
+        small = instr.op in PLAIN or instr.op.startswith("cast_") or instr.type in INTEGERS
+        if not small and (instr.op != "load" or instr.bounds) or instr.vars & sides:
+            return False
+        if any(not isinstance(a, Ref) and not abs(a) < FINITE for a in instr.args):
+            return False
     return True
 
 
@@ -271,11 +290,13 @@ def _sum(kernel: Kernel, value: Argument, keys: tuple[Var, ...]) -> Sum | None:
         return Sum(instr.offset)
     if not instr.vars & {*keys}:
         return Sum(ZERO, {instr.id: 1})
-    if instr.op == "as" or instr.op in ("cast_int64", "cast_int32"):
-        return _sum(kernel, instr.args[0], keys)
+    made: Sum | None = None
     parts = [_sum(kernel, a, keys) for a in instr.args]
-    if instr.op in ("add", "sub") and parts[0] is not None and parts[1] is not None:
-        return parts[0].plus(parts[1], 1 if instr.op == "add" else -1)
-    if instr.op == "neg" and parts[0] is not None:
-        return Sum().plus(parts[0], -1)
-    return None
+    if instr.op in ("as", "cast_int64", "cast_int32"):
+        made = parts[0]
+    elif instr.op in ("add", "sub") and parts[0] is not None and parts[1] is not None:
+        made = parts[0].plus(parts[1], 1 if instr.op == "add" else -1)
+    elif instr.op == "neg" and parts[0] is not None:
+        made = Sum().plus(parts[0], -1)
+    # What memory holds may be any number: with it, an integer of 32 bits may wrap, and no sum does.
+    return None if made is not None and made.values and instr.type == "int32" else made

@@ -13,6 +13,8 @@ from dvk.composer.codegen.analysis.tiles import TileAxis
 from dvk.composer.codegen.triton.writer import TritonWriter
 
 MIN_DOT = 16
+NARROW, WIDE = 1 << 30, 1 << 62
+"""Places that need no 64 bits, and the size that a sum of them may have in 64 bits."""
 Walk = tuple[str, str, bool]
 """Start and end of a loop as source text, and whether its blocks apply conditions."""
 
@@ -110,9 +112,23 @@ class Walks:
         needed = {id_ for place in places for id_ in place.values}
         for instr in self.ups.closure(needed, row_level=True):
             self.ups.emit(instr)
-        texts = []
-        for place in places:
-            parts = [f"v{id_} * {by}" if by != 1 else f"v{id_}" for id_, by in place.values.items()]
-            offset = self.ups.tile.offset(place.affine)
-            texts.append(" + ".join([*parts, *([offset] if offset != "0" or not parts else [])]))
-        return texts
+        return [self._text(place) for place in places]
+
+    def _text(self, place: Sum) -> str:
+        """Source text of a place that no value overflows: a length of 2³¹ - 1, which stands for no end at all, has a place behind it."""
+        offset = place.affine
+        if not place.values and max(map(abs, offset.span())) < NARROW:
+            return self.ups.tile.offset(offset)
+        # Values that stand for no bound are far outside of the keys wherever they are cut off, and so are their sums.
+        most = WIDE // (2 + sum(map(abs, place.values.values())))
+        parts = [
+            f"tl.minimum(tl.maximum(v{id_}.to(tl.int64), {-most}), {most})"
+            + (f" * {by}" if by != 1 else "")
+            for id_, by in place.values.items()
+        ]
+        moving = offset.shift(-offset.const)
+        if moving.vars:
+            parts.append(f"({self.ups.tile.offset(moving)}).to(tl.int64)")
+        if const := max(-most, min(offset.const, most)):
+            parts.append(str(const))
+        return " + ".join(parts)
