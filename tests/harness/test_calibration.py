@@ -8,8 +8,24 @@ import pytest
 import torch
 
 from dvk.harness.checking.calibration import Calibration, _sums
+from dvk.harness.checking.in_float64 import InFloat64
 from dvk.harness.checking.tolerance import NONE, Errors
-from tests.harness.problems import cases_of, model
+from tests.harness.problems import cases_of, made, model, refusals
+
+F = torch.nn.functional
+FUSED = model(
+    "return nn.functional.gelu(x, approximate='tanh' if torch.backends.mha.get_fastpath_enabled() else 'none')",
+    "[torch.randn(64, 32)]",
+    "self.attention = nn.MultiheadAttention(4, 1)",
+)
+"""GELU as encoder layers compute it on a GPU: PyTorch's fused functions approximate it, in float64 too."""
+PADDED = model(
+    "return self.encoder(x, src_key_padding_mask=mask)",
+    "[torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])]",
+    "self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()",
+    "x, mask",
+)
+"""PyTorch's fused functions leave padding at 0."""
 
 
 def calibration(forward: str, inputs: str) -> tuple[Calibration, tuple]:
@@ -73,6 +89,34 @@ def test_where_float64_means_something_else_noise_says_how_exact_it_is() -> None
     )
     (want,) = made.calibrated(draw, answer, lower=False)
     assert want.truth is None and 0 <= want.own.typical < 1e-6
+
+
+def test_the_truth_is_computed_without_pytorchs_fused_functions() -> None:
+    cases = cases_of(FUSED)
+    case = made(cases)[0]
+    (want,), x = case.expected, case.args[0]
+    assert want.truth is not None and torch.allclose(want.truth.double(), F.gelu(x.double()))
+    assert torch.equal(want.same, F.gelu(x, approximate="tanh")) and want.own.typical < 1e-6
+    for how in ("none", "tanh"):
+        assert refusals(cases, lambda _, x, how=how: F.gelu(x, approximate=how)) == {}
+    assert refusals(cases, lambda _, x: x * torch.sigmoid(1.702 * x), first=True)
+
+
+def test_where_padding_is_left_at_zero_the_truth_has_it_too() -> None:
+    (want,) = made(cases_of(PADDED))[0].expected
+    assert not want.same[1, 3:].any(), "PyTorch chooses its fused functions"
+    assert want.truth is not None and want.own.typical < 1e-6
+    torch.testing.assert_close(want.truth, want.same, rtol=1e-4, atol=1e-5)
+
+
+def test_the_choice_of_fused_functions_is_put_back() -> None:
+    choice = torch.backends.mha.get_fastpath_enabled
+    before = choice()
+    with InFloat64():
+        assert not choice()
+    with InFloat64(fused=True):
+        assert choice() is before
+    assert choice() is before
 
 
 def test_whole_numbers_and_booleans_admit_nothing() -> None:

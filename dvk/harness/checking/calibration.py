@@ -2,7 +2,9 @@
 
 A calibrated answer is compared with float64. The truth is not used if random numbers are drawn (masks differ between dtypes), if the module
 does not run in float64, or if it differs from the reference by more than the class admits at more than `FEW` elements: then the module
-computes something else in float64, and rounding noise in the reference's operators gives its accuracy.
+computes something else in float64, and rounding noise in the reference's operators gives its accuracy. Where the reference ran PyTorch's
+fused functions of transformer encoders, which compute another function, its error is that against the same functions in float64; the truth
+is the module by its definition as long as it is near, and a candidate may agree with either.
 
 A followed answer is not compared: a candidate within τ of the truth is within τ plus the reference's error of the reference, so for another
 draw of the same kind the reference's answer suffices and costs one call. The reference's error hardly varies between draws (its mean by
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,6 +23,7 @@ import torch
 from dvk.harness.checking import compare
 from dvk.harness.checking.case import num_bytes
 from dvk.harness.checking.compare import ExpectedLeaf
+from dvk.harness.checking.in_float64 import may_be_fused
 from dvk.harness.checking.narrow_floats import narrow, steps
 from dvk.harness.checking.other_algorithms import plain
 from dvk.harness.checking.reference_runs import Answer, InputDraw, Reference
@@ -33,6 +37,9 @@ ONCE = 2.0
 """Typical error over that of one rounding, which a program has that rounds its result once and one operand of a product: 1.4. Sums in the
 output's 16 bits have 2 from eight partial sums on."""
 MOSTLY = 0.9
+NEAR = Errors(1e-2, 0.1)
+"""How far fused functions may be from what they approximate: GELU by tanh is off by up to 5e-4, several layers of it by more; padding that
+is left at 0 is off by all."""
 
 
 class Calibration:
@@ -80,7 +87,7 @@ class Calibration:
         expected = self._outsides(answer)
         if not any(e.scale is not None for e in expected):
             return expected
-        truth = self._truth(draw, answer)
+        truths = _Truths(self, draw, answer)
         coarse = (
             self.reference.with_few_bits(
                 draw, self.precision.lower_bits, self.precision.stores_lower
@@ -92,13 +99,11 @@ class Calibration:
         for i, want in enumerate(expected):
             if want.scale is None:
                 continue
-            if (wide := _wide(truth, i, want)) is not None:
-                want.own = self._own(want, wide)
-                want.truth = wide if want.own.typical == want.own.typical else None
+            want.own, want.truth = truths.of(i, want)
             if want.truth is None:
                 noisy = noisy or self.reference.with_noise(draw, NOISE_SEED)
                 # Noise of up to one unit is on average twice what rounding leaves.
-                noise = self._own(want, _leaf(noisy, i, want))
+                noise = self.own(want, _leaf(noisy, i, want))
                 want.own = Errors(noise.typical / 2, noise.worst)
             if (low := _leaf(coarse, i, want)) is not None:
                 want.lower = _errors(low, want.same if want.truth is None else want.truth, want)
@@ -167,7 +172,7 @@ class Calibration:
         self, draw: InputDraw, answer: Answer, only_nan: bool
     ) -> Iterator[Answer | None]:
         """Yield the reference's answers by other means to values that are not finite."""
-        yield self._truth(draw, answer)
+        yield self.truth(draw, answer)
         yield self.reference.under(draw, plain)
         yield self.reference.with_noise(draw, NOISE_SEED)
         yield self.reference.spread(draw, "nonzero" if only_nan else "nowhere")[0]
@@ -193,18 +198,13 @@ class Calibration:
         The reference may have a far larger error on this draw than on the calibrated one: torch's softmax of 131,072 values on a CPU misses
         an outlier by 2e-4, and a candidate that sums in double would be rejected for being right.
         """
-        truth = self._truth(draw, Answer([want.same for want in expected], spec_text, []))
+        truths = _Truths(self, draw, Answer([want.same for want in expected], spec_text, []))
         result = False
         for number, want in enumerate(expected):
-            if (
-                want.scale is None
-                or want.truth is not None
-                or (wide := _wide(truth, number, want)) is None
-            ):
+            if want.scale is None or want.truth is not None:
                 continue
-            own = self._own(want, wide)
-            if own.typical == own.typical:
-                want.truth, result = wide if want.wide else _narrowed(wide), True
+            if (truth := truths.of(number, want)[1]) is not None:
+                want.truth, result = truth if want.wide else _narrowed(truth), True
         return result
 
     def _outsides(self, answer: Answer) -> list[ExpectedLeaf]:
@@ -217,16 +217,17 @@ class Calibration:
                 want.admitted = self.precision.floor
         return result
 
-    def _truth(self, draw: InputDraw, answer: Answer) -> Answer | None:
+    def truth(self, draw: InputDraw, answer: Answer, fused: bool = False) -> Answer | None:
+        """Return the answer in float64; None without one, or if it has no room. `fused`: see `InFloat64`."""
         if (
             num_bytes([*answer.leaves, *[t for _, t in named_tensors((draw.args, draw.kwargs))]])
             > self._room
         ):
             return None
-        outputs = self.reference.in_float64(draw)
+        outputs = self.reference.in_float64(draw, fused)
         return outputs if outputs is not None and outputs.spec_text == answer.spec_text else None
 
-    def _own(self, want: ExpectedLeaf, other: torch.Tensor | None) -> Errors:
+    def own(self, want: ExpectedLeaf, other: torch.Tensor | None) -> Errors:
         """Return the reference's error without elements on an edge; unknown if the two results are unrelated."""
         if other is None:
             return UNKNOWN
@@ -245,6 +246,43 @@ class Calibration:
         if total - count > max(8, FEW * total) or not count:
             return UNKNOWN
         return Errors((squares / count) ** 0.5, worst)
+
+
+class _Truths:
+    """One answer in float64, by definition, and by PyTorch's fused functions where the reference is far from that.
+
+    Args:
+        answer: the reference's, in its own type.
+    """
+
+    def __init__(self, calibration: Calibration, draw: InputDraw, answer: Answer):
+        self._calibration, self._draw, self._answer = calibration, draw, answer
+        self._plain = calibration.truth(draw, answer)
+
+    @cached_property
+    def _fused(self) -> Answer | None:
+        if not may_be_fused(self._calibration.reference.model):
+            return None
+        return self._calibration.truth(self._draw, self._answer, fused=True)
+
+    def of(self, number: int, want: ExpectedLeaf) -> tuple[Errors, torch.Tensor | None]:
+        """Return the reference's error of one output, and its truth; unknown and None if float64 computes something else."""
+        own, truth = self._held(self._plain, number, want)
+        if truth is not None and own.within(self._calibration.precision.ceiling):
+            return own, truth
+        other, fused = self._held(self._fused, number, want)
+        if fused is None:
+            return own, truth
+        defined = _wide(self._plain, number, want)
+        near = defined is not None and _errors(want.same, defined, want).within(NEAR)
+        return other, defined if near else fused
+
+    def _held(
+        self, answer: Answer | None, number: int, want: ExpectedLeaf
+    ) -> tuple[Errors, torch.Tensor | None]:
+        wide = _wide(answer, number, want)
+        own = self._calibration.own(want, wide)
+        return own, wide if own.typical == own.typical else None
 
 
 def _rounded_once(want: ExpectedLeaf) -> bool:

@@ -3,6 +3,9 @@
 Converting inputs and weights to float64 is not enough for such a module: its own conversions lead back. Under `InFloat64` a conversion to a
 float of 16 or 32 bits gives float64, and operands of these types become float64. Conversions to integers and to floats of eight bits stay:
 they are the reference's own quantisation, which belongs to the function that it computes. So the result is what the operands say.
+
+PyTorch's fused functions of transformer encoders (`torch.backends.mha`) are another quantisation, of the function itself: on a GPU they
+approximate GELU by tanh, in float64 too, and they leave padding at 0. The truth is computed by definition, without them.
 """
 
 from __future__ import annotations
@@ -20,17 +23,39 @@ from dvk.tasks.trees import map_tensors
 _SHORT = (torch.float32, torch.float16, torch.bfloat16)
 
 
+FUSED = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
+"""Layers for which PyTorch has fused functions."""
+
+
+def may_be_fused(module: nn.Module) -> bool:
+    """Whether PyTorch may compute some of it by the fused functions of transformer encoders."""
+    return torch.backends.mha.get_fastpath_enabled() and any(
+        isinstance(part, FUSED) for part in module.modules()
+    )
+
+
 class InFloat64(TorchDispatchMode):
-    """Run the body in float64; new floating tensors are float64, too. It may be entered again."""
+    """Run the body in float64; new floating tensors are float64, too. It may be entered again.
+
+    Args:
+        fused: let PyTorch use its fused functions of transformer encoders where it would in the module's own type.
+    """
+
+    def __init__(self, fused: bool = False) -> None:
+        super().__init__()
+        self._fused = fused
 
     def __enter__(self) -> InFloat64:
         self._before = torch.get_default_dtype()
+        self._fused_before = torch.backends.mha.get_fastpath_enabled()
         torch.set_default_dtype(torch.float64)
+        torch.backends.mha.set_fastpath_enabled(self._fused_before and self._fused)
         entered: InFloat64 = super().__enter__()
         return entered
 
     def __exit__(self, *error: Any) -> None:
         torch.set_default_dtype(self._before)
+        torch.backends.mha.set_fastpath_enabled(self._fused_before)
         super().__exit__(*error)
 
     @classmethod

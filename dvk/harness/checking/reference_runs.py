@@ -189,8 +189,8 @@ class Reference:
         finally:
             self.use(draw.weights)
 
-    def in_float64(self, draw: InputDraw) -> Answer | None:
-        """Return the answer of the module deep-copied to float64."""
+    def in_float64(self, draw: InputDraw, fused: bool = False) -> Answer | None:
+        """Return the answer of the module deep-copied to float64; `fused`: see `InFloat64`."""
 
         def run() -> Any:
             model = self._double_model()
@@ -200,7 +200,7 @@ class Reference:
             put_buffers(model, self.initial(draw.weights))
             args, kwargs = map_tensors(widened, (draw.args, draw.kwargs))
             with in_mode(model, draw.other_mode):
-                return self._call(model, args, kwargs, draw, InFloat64())
+                return self._call(model, args, kwargs, draw, InFloat64(fused))
 
         return self._attempt(run, self._double_model)
 
