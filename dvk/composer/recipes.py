@@ -198,6 +198,10 @@ RECIPES: dict[str, Recipe] = {
             "positions of maxima or minima along one dimension, of values of at most 32 bits",
         ),
         family(
+            "own_selections",
+            "one value of a sorted line, of at most 32 bits: the threshold of a top-k filter, `kthvalue`, an element of `sort`",
+        ),
+        family(
             "own_scans",
             "cumulative sums, products or extremes along one dimension, and adjacent flips",
         ),

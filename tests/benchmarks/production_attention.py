@@ -388,8 +388,16 @@ def chosen(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     return torch.argmax(probabilities / noise, -1)
 
 
+def chosen_of_the_best(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """The same among the 50 best tokens."""
+    logits = logits.float() / 0.7
+    values, _ = torch.topk(logits, 50)
+    logits = logits.masked_fill(logits < values[..., -1:], -math.inf)
+    return torch.argmax(torch.softmax(logits, -1) / noise, -1)
+
+
 def _sampling() -> Iterator[Row]:
-    for name, rows, size in (
+    for model, rows, size in (
         ("Llama 3", 64, 128256),
         ("Llama 3", 1, 128256),
         ("Qwen2.5", 256, 152064),
@@ -397,15 +405,16 @@ def _sampling() -> Iterator[Row]:
         ("Mistral", 128, 32768),
         ("Llama 2", 512, 32000),
     ):
-        yield Row(
-            "sampling",
-            f"{name}, {rows} × {size}",
-            chosen,
-            lambda rows=rows, size=size: [
-                _randn(rows, size),
-                torch.empty(rows, size, device="cuda").exponential_(),
-            ],
-        )
+        for name, draw in (("all", chosen), ("top 50", chosen_of_the_best)):
+            yield Row(
+                "sampling",
+                f"{model}, {rows} × {size}, {name}",
+                draw,
+                lambda rows=rows, size=size: [
+                    _randn(rows, size),
+                    torch.empty(rows, size, device="cuda").exponential_(),
+                ],
+            )
 
 
 FAMILIES: dict[str, Callable[[], Iterator[Row]]] = {

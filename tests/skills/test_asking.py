@@ -17,7 +17,7 @@ QUESTIONS = {
         "attention_by_library_call",
         "flash_attention_tile",
     },
-    "top-k along the last dimension": {"argmax_value_index_pair"},
+    "top-k along the last dimension": {"top_k_by_counting", "argmax_value_index_pair"},
     "LN for small hidden size": {"layer_norm_one_read"},
     "int8 quantised linear": {"quantize_dequantize_fusion"},
     "sum reduction over the last axis of a few very long rows": {"split_reduction_long_rows"},

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dvk.composer.fusion.groups import FusionGroup, Partition
+from dvk.composer.fusion.searches import SEARCHES
 from dvk.composer.ir.affine import ZERO, Affine, Index, Var, linearize
 from dvk.composer.ir.loops import READS, Argument, Bound, Buffer, Instr, Kernel, Ref, Store
 from dvk.composer.ir.matmul_form import form_of
@@ -242,7 +243,10 @@ class _Builder:
         sources = [self.instrs[a.id] for a in args if isinstance(a, Ref)]
         vars_: frozenset[Var] = frozenset().union(*(s.vars for s in sources))
         stage = max((s.stage for s in sources), default=0)
-        if prim.kind == "reduce":
+        if prim.op in SEARCHES:
+            search = SEARCHES[prim.op](self._emit, prim, args, vars_, self.group.reduced, stage)
+            self.value[prim] = search.value().id
+        elif prim.kind == "reduce":
             # An operand constant along the row is summed as many times as the row is long.
             kind = register_type(prim.dtype)
             self.value[prim] = self._emit(

@@ -25,6 +25,7 @@ from dvk.composer.lowering import (  # noqa: F401 - each registers its rules
     resampling,
     scans,
     scatters,
+    selections,
     sums_at_places,
     views,
 )

@@ -3,8 +3,8 @@
 `whole_graph.lower` turns each captured operator into pointwise and reduce primitives if a rule exists (`pointwise.py`, `activations.py`,
 `elementary.py`, `integers.py`, `powers.py`, `reductions.py`, `bool_reductions.py`, `views.py`) and keeps the PyTorch call otherwise, so
 every graph lowers. A rule may decline (return None) for arguments it does not cover. Operators that torch computes well by itself
-(`pooling.py`, `arg_reductions.py`, `data_movement.py`, `indexing.py`, `scans.py`, `matmul.py`, `convolution.py`, `conv_transpose.py`) leave
-it only under a separate recipe.
+(`pooling.py`, `arg_reductions.py`, `selections.py`, `data_movement.py`, `indexing.py`, `scans.py`, `matmul.py`, `convolution.py`,
+`conv_transpose.py`) leave it only under a separate recipe.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _number(value: Scalar) -> float:
 
 
 def _reduced(prim: IRNode, of: float) -> float:
-    if prim.op in ("max", "min"):
+    if prim.op in ("max", "min", "kth"):
         return of
     operand = prim.operands[0]
     assert isinstance(operand, View)
