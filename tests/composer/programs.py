@@ -34,6 +34,8 @@ from dvk.composer.ir.schedules.cpp import CppSchedule
 from dvk.composer.lowering.convolution import PRODUCTS
 from dvk.composer.runtime import cpp_load, guards, strided
 from dvk.composer.runtime.finite import dvk_finite
+from dvk.composer.runtime.going_back import dvk_before
+from dvk.composer.runtime.graph_replay import dvk_put
 from dvk.composer.runtime.rebuild import dvk_made, dvk_named
 from dvk.records import BackendName, Candidate, Device, Graph, Task
 
@@ -138,6 +140,8 @@ class Program:
             "dvk_derived": guards.dvk_derived,
             "dvk_finite": dvk_finite,
             "dvk_else": object(),
+            "dvk_before": dvk_before,
+            "dvk_put": dvk_put,
             "dvk_named": dvk_named,
             "dvk_made": dvk_made,
             "dvk_renew": guards.dvk_renew,

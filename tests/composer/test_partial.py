@@ -181,6 +181,50 @@ def test_state_that_parts_write_moves_as_in_eager() -> None:
         made.close()
 
 
+CHOOSY = (
+    HEADER
+    + """
+class Ordinary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return y[torch.from_numpy(x.numpy().max(1) < 10)]
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.part = nn.BatchNorm1d(8), Ordinary()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        y = torch.relu(self.norm(x)) * 2
+        return torch.tanh(self.part(y)) + self.calls
+"""
+)
+
+
+def test_what_a_program_has_written_is_put_back_before_the_original_writes_it() -> None:
+    made = Made("choosy", CHOOSY, True, torch.randn(64, 8))
+    try:
+        (left,) = [node for node in made.captured.graph.nodes if node.op == "left"]
+        statistics = ("num_batches_tracked", "running_mean", "running_var")
+        assert left.kwargs["writes"] == [f"part.norm.{name}" for name in statistics]
+        for far, fits in ((0.0, True), (1e3, False), (0.0, True)):
+            x = torch.randn(64, 8)
+            x[0] += far
+            got, want, whole = made.both(x)
+            assert whole is fits
+            torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+            for key, value in made.model.state_dict().items():
+                torch.testing.assert_close(made.new.state_dict()[key], value, atol=1e-5, rtol=1e-4)
+    finally:
+        made.close()
+
+
 class Inline(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * torch.from_numpy(x.numpy() + 1)

@@ -78,6 +78,8 @@ class ObservedCall:
     """The result had the same kind for other inputs and on a second call."""
     has_effects: bool = False
     """The call must not run twice: it draws random numbers, writes the module's tensors, or changes Python state."""
+    written: tuple[str, ...] = ()
+    """Paths of the weights and buffers that it wrote."""
 
 
 @dataclass
@@ -256,10 +258,12 @@ class Tracing:
         place = noted.place
         once = {"once": True} if noted.has_effects else {}
         once |= {"steady": True} if noted.is_steady else {}
+        writes = {"writes": [*noted.written]} if noted.written else {}
         return {
             "place": [place.module, place.path, place.name],
             "given": of(self.given[number]),
             **once,
+            **writes,
             "result": json.dumps({"tree": noted.tree, "shapes": shapes}),
         }  # as text: its names are not the graph's
 

@@ -214,7 +214,9 @@ class _Noting:
         effects = is_part and (
             drawn != _random_state() or bool(written) or python != take_snapshot(self.model)
         )
-        self.recording.calls.append(ObservedCall(place, result, tree, leaves, effects))
+        paths = tuple(sorted(written))
+        noted = ObservedCall(place, result, tree, leaves, has_effects=effects, written=paths)
+        self.recording.calls.append(noted)
         return result
 
     def _result(

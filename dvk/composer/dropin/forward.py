@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dvk.composer.dropin import time_scans
+from dvk.composer.dropin import going_back, time_scans
 from dvk.composer.dropin.layouts import inplace_pairs
 from dvk.composer.dropin.results import Layout, Results, results
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
@@ -102,12 +102,8 @@ class HostWriter:
     ):
         self.frees_inputs = frees_inputs
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
-        self.launch, self.allow_inplace, self.device, self.benchmark = (
-            launch,
-            inplace,
-            device,
-            benchmark,
-        )
+        self.launch, self.allow_inplace = launch, inplace
+        self.device, self.benchmark = device, benchmark
         self.splits_rows, self.run_scan = splits_rows, run_scan
         self.lines: list[str] = []
         self.names: dict[IRNode, str] = {}
@@ -119,6 +115,7 @@ class HostWriter:
         self.counter = 0
         self.left: dict[str, tuple[str, str]] = {}
         self.allocated: dict[IRNode, Layout] = {}
+        self.writes = going_back.Writes(graph, self.lines, self.value)
 
     def program(self) -> ForwardProgram:
         for prim in self.prims.prims:
@@ -146,6 +143,7 @@ class HostWriter:
         steps_end = len(self.lines)
         result = self._tree(self.graph.outputs)
         tail = tuple(self.lines[steps_end:])
+        self.lines = self.writes.restored()
         derived = [f"_dvk_make{number} = {source}" for (source, _), number in self.makers.items()]
         return ForwardProgram(
             self.lines,
@@ -176,9 +174,8 @@ class HostWriter:
 
     # -------------------------------------------------------------- values
 
-    def _fresh(self, prim: IRNode | None = None) -> str:
-        """A new name; that of a value if one is given."""
-        del prim
+    def _fresh(self) -> str:
+        """A new name."""
         self.counter += 1
         return f"_t{self.counter - 1}"
 
@@ -304,12 +301,13 @@ class HostWriter:
             else {}
         ) | kernel.updated
         self.inplace[kernel.name] = pairs
+        self.writes.note([inputs[place] for place in kernel.updated.values()])
         outputs = []
         for number, buffer in enumerate(kernel.outputs):
             if number in pairs:
                 self.names[buffer.prim] = inputs[pairs[number]]
             else:
-                self.names[buffer.prim] = self._fresh(buffer.prim)
+                self.names[buffer.prim] = self._fresh()
                 self._allocate(self.names[buffer.prim], buffer, kernel, inputs)
             outputs.append(self.names[buffer.prim])
             if number not in kernel.updated:
@@ -352,7 +350,8 @@ class HostWriter:
         if prim.op == SCATTERED:
             self._scattered(prim)
             return
-        name = self.names[prim] = self._fresh(prim)
+        name = self.names[prim] = self._fresh()
+        self.writes.by(node)
         if node.op == RECURRENT:
             self._recurrence(node, name)
         elif node.op == TIME_SCAN:

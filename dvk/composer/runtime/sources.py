@@ -27,6 +27,7 @@ FILES = (
     "convolution.py",
     "rebuild.py",
     "finite.py",
+    "going_back.py",
     "cuda_launch.py",
     "convert.py",
     "nano.py",
