@@ -13,6 +13,8 @@ import pytest
 
 from dvk.composer.algorithms import algorithms
 from dvk.composer.codegen.base import codegen
+from dvk.composer.codegen.triton.matmul_schedule import ranked
+from dvk.composer.codegen.triton.matmul_tiles import TALL, TILES
 from dvk.composer.ir.schedules.cpp import CppDirect
 from dvk.composer.ir.schedules.triton import TritonProduct, TritonSplit, TritonStride
 from dvk.config import Config, changed
@@ -90,6 +92,20 @@ def test_tiles_fit_in_the_shared_memory_of_a_block() -> None:
     assert largest(DEFAULT) > RTX4090.shared_bytes_per_block
     for target in CARDS.values():
         assert largest(target) <= target.gpu.shared_bytes_per_block
+
+
+def test_a_tile_is_listed_once_and_has_fewer_loads_in_flight_where_memory_is_short() -> None:
+    for kind, tiles in TILES.items():
+        shapes = [tile[:4] for tile in (*tiles, *TALL[kind])]
+        assert len(set(shapes)) == len(shapes), kind
+    (matmul,) = kernels("matmul", "triton")
+
+    def stages(target: Target) -> set[int]:
+        found = [o for o in ranked(matmul, target) if isinstance(o, TritonProduct)]
+        shape = (128, 128, 64, 4)
+        return {o.stages for o in found if (o.rows, o.columns, o.depth, o.warps) == shape}
+
+    assert stages(DEFAULT) == {4} and stages(CARDS["RTX 4090"]) == {3}
 
 
 def test_a_row_is_cut_for_as_many_programs_as_the_card_runs() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from dvk.composer.codegen.triton.scalar import TYPES
-from dvk.composer.codegen.triton.step_texts import TEXT, address, power
+from dvk.composer.codegen.triton.step_texts import TEXT, address, launched, power
 from dvk.composer.ir.chunked_form import chunked_form
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.time_scan import Line, Result, TimeScan
 
-LARGE = 128
-"""Inner sizes beyond which a program has fewer lanes, and operands of one chunk in flight."""
+WARPS = 4
+"""Of a program."""
 
 
 def render(scan: TimeScan, name: str) -> str:
@@ -33,29 +33,15 @@ class _Writer:
             raise CannotCompose("a loop over time steps that has no chunked form")
         self.scan, self.name, self.form = scan, name, form
         self.whole = max(power(scan.sizes[scan.inner]), 16)
-        large = self.whole > LARGE
-        self.block = max(min(power(scan.sizes[scan.lanes]), 32 if large else 64), 16)
+        self.block = max(min(power(scan.sizes[scan.lanes]), 64), 16)
         self.blocks = -(-scan.sizes[scan.lanes] // self.block)
-        self.stages = 1 if large or scan.narrow == "float32" else 2
+        self.stages = 1 if scan.narrow == "float32" else 2
         self.kind = TYPES[scan.narrow]
         self.precision = ', input_precision="tf32x3"' if scan.narrow == "float32" else ""
         self.changing = scan.changing
 
     def text(self) -> str:
-        scan = self.scan
-        programs = self.blocks
-        for axis in scan.outer:
-            programs *= scan.sizes[axis]
-        given = ", ".join(
-            [
-                *(f"a{n}" for n in range(len(scan.operands))),
-                *(f"o{n}" for n in range(len(scan.results))),
-            ]
-        )
-        lines = [f"# {scan.summary}", "@triton.jit", f"def {self.name}({given}):"]
-        lines += [f"    {line}" for line in self._body()]
-        run = f"run_{self.name} = dvk_launcher({self.name}, {programs}, 4)"
-        return "\n".join([*lines, "", "", run, ""])
+        return launched(self.scan, self.name, self._body(), self.blocks, WARPS)
 
     def _body(self) -> list[str]:
         scan, n = self.scan, self.scan.chunked

@@ -35,6 +35,8 @@ MIN_DOT = 16
 """Shortest side of a tile that `tl.dot` accepts."""
 WASTE = 1.25
 """Most elements of padded channels per element."""
+LEAST_STAGES = 3
+"""Loads in flight that a tile which lists more of them needs at least."""
 MAX_TILES = 7
 """Number of different tiles among the alternatives."""
 MAX_OPTIONS = 10
@@ -188,7 +190,9 @@ def ranked(kernel: Kernel, target: Target = DEFAULT) -> list[MatmulSchedule]:
 
 
 def _ranked(work: MatmulWork) -> list[MatmulSchedule]:
-    return sorted([*_tiles(work), *_skinny(work)], key=lambda option: _us(work, option))
+    # Short sums cut tiles of several depths to the same one.
+    found: list[MatmulSchedule] = [*_tiles(work), *_skinny(work)]
+    return sorted(dict.fromkeys(found), key=lambda option: _us(work, option))
 
 
 def pays(chosen: Iterable[tuple[Kernel, Schedule]]) -> bool:
@@ -281,6 +285,8 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
         short |= splits > 1 and splits * math.prod(work.sizes) * work.sums >= INT32
         if too_tall or too_wide or many or short:
             continue
+        room = work.gpu.shared_bytes_per_block // ((rows + columns) * depth * work.width)
+        stages = min(stages, max(room, LEAST_STAGES))
         made = TritonProduct(
             rows=rows,
             columns=columns,

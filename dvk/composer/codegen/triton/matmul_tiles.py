@@ -5,7 +5,6 @@ from __future__ import annotations
 TILES = {
     "byte": (
         (128, 256, 128, 8, 4),
-        (128, 256, 128, 8, 3),
         (128, 128, 128, 8, 4),
         (128, 128, 128, 4, 4),
         (128, 64, 128, 4, 4),
@@ -65,7 +64,7 @@ TILES = {
     ),
     "float64": ((32, 32, 16, 4, 2), (16, 16, 16, 4, 2)),
 }
-"""Class → rows, columns, depth, warps, stages."""
+"""Class → rows, columns, depth, warps, and the most stages: fewer where shared memory has no room for them."""
 TALL = {
     "byte": (),
     "half": ((256, 128, 64, 8, 3), (256, 64, 64, 8, 3), (128, 32, 64, 4, 4)),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 
-from dvk.composer.ir.time_scan import Access
+from dvk.composer.ir.time_scan import Access, TimeScan
 
 TEXT = {
     "add": "{0} + {1}",
@@ -41,3 +42,18 @@ def address(base: str, access: Access, indices: Mapping[int, str] | None = None)
         index = (indices or {}).get(axis, f"i{axis}")
         parts.append(f"{index} * {stride}" if stride != 1 else index)
     return " + ".join(parts)
+
+
+def launched(scan: TimeScan, name: str, body: Iterable[str], blocks: int, warps: int) -> str:
+    """Source text of a loop's function, of operands `a…` and results `o…`, and its launcher.
+
+    Args:
+        blocks: programs for each index of the outer axes.
+    """
+    operands = [f"a{n}" for n in range(len(scan.operands))]
+    given = ", ".join([*operands, *(f"o{n}" for n in range(len(scan.results)))])
+    lines = [f"# {scan.summary}", "@triton.jit", f"def {name}({given}):"]
+    lines += [f"    {line}" for line in body]
+    programs = blocks * math.prod(scan.sizes[axis] for axis in scan.outer)
+    run = f"run_{name} = dvk_launcher({name}, {programs}, {warps})"
+    return "\n".join([*lines, "", "", run, ""])

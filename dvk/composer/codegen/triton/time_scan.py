@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dvk.composer.codegen.triton import chunked_scan
 from dvk.composer.codegen.triton.scalar import TYPES, helper
-from dvk.composer.codegen.triton.step_texts import TEXT, address, power
+from dvk.composer.codegen.triton.step_texts import TEXT, address, launched, power
 from dvk.composer.ir.time_scan import Access, Line, TimeScan
 
 STATE = 1024
@@ -49,27 +49,7 @@ class _Writer:
             self.uses[result.line] += 2
 
     def text(self) -> str:
-        scan = self.scan
-        programs = self.blocks
-        for axis in scan.outer:
-            programs *= scan.sizes[axis]
-        given = ", ".join(
-            [
-                *(f"a{n}" for n in range(len(scan.operands))),
-                *(f"o{n}" for n in range(len(scan.results))),
-            ]
-        )
-        lines = [f"# {scan.summary}", "@triton.jit", f"def {self.name}({given}):"]
-        lines += [f"    {line}" for line in self._body()]
-        return "\n".join(
-            [
-                *lines,
-                "",
-                "",
-                f"run_{self.name} = dvk_launcher({self.name}, {programs}, {self.warps})",
-                "",
-            ]
-        )
+        return launched(self.scan, self.name, self._body(), self.blocks, self.warps)
 
     def _body(self) -> list[str]:
         scan, lines = self.scan, ["pid = tl.program_id(0)"]
