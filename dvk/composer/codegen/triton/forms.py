@@ -112,8 +112,14 @@ def _moments(writer: TritonWriter, pair: MomentsPair, instr: Instr, mask: str) -
         writer.tile.put(f"gap{instr.id} = {f'tl.where({mask}, {gap}, 0.0)' if mask else gap}")
     gaps = f"gap{pair.first.id}"
     folded = writer.fold(instr, gaps if instr is pair.first else f"{gaps} * {gaps}")
-    for line in pair.finish(instr, folded, str(writer.k.row_length)):
+    length = str(writer.k.row_length)
+    for line in pair.finish(instr, folded, length):
         writer.tile.put(line)
+    if instr is pair.second:
+        writer.tile.enter(f"if {pair.is_far(length, len(writer.tile.vectors) == 2)}:")
+        writer.tile.put(f"away = {pair.around(gaps, mask, length)}")
+        writer.tile.put(f"v{instr.id} = {writer.fold(instr, 'away')}")
+        writer.tile.leave()
 
 
 def strided(kernel: Kernel, schedule: TritonStride, axes: list[TileAxis]) -> TritonFunction:
@@ -197,6 +203,26 @@ def row_pass(
     behind = _counts(writer, reduces, row, start, length)
     for reduce in reduces:
         writer.finish(reduce, length=behind)
+    if isinstance(writer.pair, MomentsPair) and writer.pair.second in reduces:
+        _again(writer, writer.pair, row)
+
+
+def _again(writer: TritonWriter, pair: MomentsPair, row: TileAxis) -> None:
+    """Emit a second pass for the squares, around the mean, which rows take whose first element is far from it."""
+    tile, length, source = writer.tile, str(writer.k.row_length), pair.first.args[0]
+    assert isinstance(source, Ref)
+    squares = f"again{pair.second.id}"
+    tile.enter(f"if {pair.is_far(length, len(tile.vectors) == 2)}:")
+    tile.put(f"{squares} = tl.zeros({tile.shape(tile.vectors)}, tl.float32)")
+    tile.enter(f"for r0 in range(0, {writer.k.row_length!r}, {row.block!r}):")
+    tile.define(row, "r0")
+    for instr in writer.closure([source.id], row_level=False):
+        writer.emit(instr)
+    gap = f"({pair.gap(writer.arg(source, pair.first.type))})"
+    tile.put(f"{squares} += {pair.around(gap, tile.mask([row]), length)}")
+    tile.leave()
+    tile.put(f"v{pair.second.id} = {writer.fold(pair.second, squares)}")
+    tile.leave()
 
 
 def _whole_blocks(
