@@ -50,6 +50,7 @@ def _product(kernel: Kernel, form: MatmulForm) -> str:
         f"2^{batch} of " if batch else ""
     ) + f"2^{rows} × 2^{columns} of 2^{round(math.log2(kernel.row_length))}"
     terms = f", {len(form.terms)} at once" if len(form.terms) > 1 else ""
+    terms += f", scaled by {form.block}" if form.block else ""
     return f"{does(kernel)} {'tf32' if form.tf32 else form.dtype}, {lies}, {many}{terms}"
 
 

@@ -7,8 +7,9 @@ from functools import cached_property
 
 from dvk import aten
 from dvk.composer.ir.effects import draws, is_step, shared, written
-from dvk.composer.ir.nodes import View
+from dvk.composer.ir.nodes import EIGHTHS, View
 from dvk.composer.lowering import CODEGEN_RULES, RULES, attention, lower
+from dvk.composer.lowering.dispatch import BLOCK_PRODUCTS
 from dvk.composer.lowering.sums_at_places import SCATTERED
 from dvk.composer.rewrites import convolution_bias, cudnn, huge_pages
 from dvk.records import Graph
@@ -56,6 +57,13 @@ class Occasion:
         """A softmax may be that of an attention."""
         return any("softmax" in o or "scaled_dot_product" in o for o in self.operators)
 
+    def scales_blocks(self) -> bool:
+        """A product of 8-bit floating-point values has scales of blocks."""
+        if not self.has_families or all(n.dtype not in EIGHTHS for n in self.graph.nodes):
+            return False
+        made = lower(self.graph, may_own=BLOCK_PRODUCTS.__eq__, device=self.device)
+        return any(prim.attrs.get("blocks") for prim in made.prims)
+
     def has_epilogue(self) -> bool:
         """A call of a library may have something to fuse behind it."""
         return any(o in aten.LIBRARY for o in self.operators) and self.is_fused()
@@ -86,7 +94,7 @@ def _owned(graph: Graph, device: str) -> set[str]:
         return set()
     without = lower(graph, may_own=lambda recipe: False, device=device).values
     result = set()
-    for recipe in {recipe for rules in of.values() for recipe in rules}:
+    for recipe in {recipe for rules in of.values() for recipe in rules} - {BLOCK_PRODUCTS}:
         alone = lower(graph, may_own=recipe.__eq__, device=device).values
         if any(
             recipe in rules and _left(without[name]) and not _left(alone[name])

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from dvk.composer.capture.captured import CapturedGraph
 from dvk.composer.codegen.base import codegen
 from dvk.composer.lowering import common_loops
+from dvk.composer.lowering.dispatch import BLOCK_PRODUCTS
 from dvk.composer.occasion import Occasion
 from dvk.composer.recipe import Recipe, family, same_everywhere
 from dvk.composer.rewrites import (
@@ -240,6 +241,13 @@ RECIPES: dict[str, Recipe] = {
             "own_narrow_matmul",
             "a matrix product of int8 or 8-bit floating-point codes, scaled by tensors, rows or columns",
             devices=("cuda",),
+        ),
+        Recipe(
+            BLOCK_PRODUCTS,
+            "a matrix product of 8-bit floating-point codes with a scale for each block of 128, 64 or 32 along the sum, and of rows",
+            devices=("cuda",),
+            kind="fusion",
+            needs=Occasion.scales_blocks,
         ),
         family(
             "own_depthwise", "a convolution with one input channel a group, with its neighbours"

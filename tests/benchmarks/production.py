@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -52,6 +52,10 @@ class Row:
     """In place of `library`: makes the library's best and its own arguments, such as weights in its layout."""
     waits: bool = False
     """The library's calls wait for the device: their time includes the host's."""
+    beside: Mapping[str, Callable[[Tensors], tuple[Callable[..., Any], Tensors]]] = field(
+        default_factory=dict
+    )
+    """Further calls of the library, by the column that holds their time: as `prepared`."""
 
 
 class Composed(Program):
@@ -163,6 +167,11 @@ def measured(row: Row, compiles: bool, most: int, until: float) -> dict[str, Any
         del library, given
     except Exception as failed:  # noqa: BLE001 - the composer's figure counts without the library's
         print(f"  library: {type(failed).__name__}: {str(failed)[-300:]}", flush=True)
+    for column, make in row.beside.items():
+        try:
+            found[column] = round(device_us(*make(args)), 1)
+        except Exception as failed:  # noqa: BLE001 - not every version has the call
+            print(f"  {column}: {type(failed).__name__}: {str(failed)[-300:]}", flush=True)
     run, found["schedules"] = Composed(row.forward, args, "cuda").tuned(most, until)
     found["dvk_us"] = round(device_us(run, args), 1)
     found["error"] = error(run(*args), want)

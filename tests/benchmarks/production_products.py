@@ -2,17 +2,20 @@
 
     python -m tests.benchmarks.production_products --families bf16,gate,fp8,int8,quantise --compile --seconds 200
 
-Shapes are layers of public configurations: Llama 3 8B and 70B, Qwen2.5 7B, Qwen3 30B-A3B, Mixtral 8x7B.
+Shapes are layers of public configurations: Llama 3 8B and 70B, Qwen2.5 7B, Qwen3 30B-A3B, Mixtral 8x7B, DeepSeek V3. In `blocks` and
+`block_weights` the library has the operands in bf16 beforehand; `dequantised_us` dequantises at each call, `scaled_mm_us` is its own fp8
+product with scales of blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 
-from tests.benchmarks.production import Row, main
+from tests.benchmarks.production import Row, Tensors, main
 
 BRAIN, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 
@@ -151,6 +154,81 @@ def _dynamic() -> Iterator[Row]:
             2.0 * m * k * n,
             "byte",
         )
+
+
+def by_blocks(w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    """A weight as its codes and scales of blocks of 128 × 128 say, in bf16."""
+    (n, k), (p, q) = w.shape, s.shape
+    return (w.float().view(p, n // p, q, k // q) * s[:, None, :, None]).view(n, k).to(BRAIN)
+
+
+def rows_by_blocks(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    """Rows as their codes and scales of blocks of 128 say, in bf16."""
+    return (x.float().view(*t.shape, -1) * t.unsqueeze(-1)).view(x.shape).to(BRAIN)
+
+
+def scaled_blocks(
+    x: torch.Tensor, t: torch.Tensor, w: torch.Tensor, s: torch.Tensor
+) -> torch.Tensor:
+    """An fp8 product with scales of blocks in both operands."""
+    return F.linear(rows_by_blocks(x, t), by_blocks(w, s))
+
+
+def scaled_weight(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    """A bf16 activation times an fp8 weight with scales of blocks."""
+    return F.linear(x, by_blocks(w, s))
+
+
+def _blockwise(args: Tensors) -> tuple[Callable[..., torch.Tensor], Tensors]:
+    """PyTorch's own product with scales of blocks, where the version has it; it wants scales of rows column by column."""
+    x, t, w, s = args
+    made = partial(torch._scaled_mm, out_dtype=BRAIN)
+    return made, [x, w.t(), t.t().contiguous().t(), s.t()]
+
+
+BLOCK_SHAPES = (
+    ("DeepSeek V3 expert gate or up", 7168, 2048),
+    ("DeepSeek V3 expert down", 2048, 7168),
+    ("Llama 3 8B up", 4096, 14336),
+)
+
+
+def _blocks() -> Iterator[Row]:
+    for name, k, n in BLOCK_SHAPES:
+        for m in (1, 16, 64, 4096):
+            yield Row(
+                "blocks",
+                f"{name}, {m} tokens",
+                scaled_blocks,
+                lambda m=m, k=k, n=n: [
+                    _randn(m, k, dtype=E4M3),
+                    _scales(m, k // 128),
+                    _randn(n, k, dtype=E4M3),
+                    _scales(n // 128, k // 128),
+                ],
+                2.0 * m * k * n,
+                "byte",
+                prepared=lambda a: (F.linear, [rows_by_blocks(*a[:2]), by_blocks(*a[2:])]),
+                beside={"dequantised_us": lambda a: (scaled_blocks, a), "scaled_mm_us": _blockwise},
+            )
+
+
+def _block_weights() -> Iterator[Row]:
+    for name, k, n in BLOCK_SHAPES:
+        for m in (1, 16, 64, 4096):
+            yield Row(
+                "block_weights",
+                f"{name}, {m} tokens",
+                scaled_weight,
+                lambda m=m, k=k, n=n: [
+                    _randn(m, k),
+                    _randn(n, k, dtype=E4M3),
+                    _scales(n // 128, k // 128),
+                ],
+                2.0 * m * k * n,
+                prepared=lambda a: (F.linear, [a[0], by_blocks(*a[1:])]),
+                beside={"dequantised_us": lambda a: (scaled_weight, a)},
+            )
 
 
 def few_tokens(
@@ -300,6 +378,8 @@ FAMILIES: dict[str, Callable[[], Iterator[Row]]] = {
     "bf16": _bf16,
     "gate": _gate,
     "fp8": _fp8,
+    "blocks": _blocks,
+    "block_weights": _block_weights,
     "int8": _int8,
     "quantise": _quantise,
     "dynamic": _dynamic,

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from dvk.composer import applicable, fuse
 from dvk.composer.ir.loops import Kernel
+from tests.composer.block_scales_child import rows, viewed
 from tests.composer.packed_cases import words
 from tests.composer.programs import TASK, capture
 
@@ -29,6 +30,17 @@ def _four_bits(k: int, n: int) -> tuple[torch.Tensor, ...]:
     """One row and the words, scales and zero points of a weight of four bits."""
     word, group = meta(n, k // 8, dtype=torch.int32), meta(n, k // 128, dtype=HALF)
     return meta(1, k, dtype=HALF), word, group, group
+
+
+def _codes_in_blocks(m: int, k: int, n: int) -> tuple[torch.Tensor, ...]:
+    """Rows in fp8 with scales of blocks of 128, and a weight with scales of blocks of 128 × 128."""
+    eight = torch.float8_e4m3fn
+    x, w = meta(m, k, dtype=eight), meta(n, k, dtype=eight)
+    return x, meta(m, k // 128), w, meta(n // 128, k // 128)
+
+
+def _blocks(x: torch.Tensor, t: torch.Tensor, w: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    return F.linear(rows(x, t), viewed(w, s)).to(HALF)
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:
@@ -71,6 +83,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         (meta(8, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF)),
     ),
     "vector": (torch.matmul, (meta(1, 4096, dtype=HALF), meta(4096, 4096, dtype=HALF))),
+    "blocks of codes": (_blocks, _codes_in_blocks(512, 7168, 2048)),
+    "blocks of codes few": (_blocks, _codes_in_blocks(1, 7168, 2048)),
     "four bits up": (words, _four_bits(4096, 14336)),
     "four bits down": (words, _four_bits(14336, 4096)),
     "four bits large": (words, _four_bits(8192, 28672)),

@@ -66,7 +66,7 @@ def test_every_operation_that_rules_ask_for_has_a_row() -> None:
 @pytest.mark.parametrize("op", WITH_TEXT)
 def test_every_operation_has_a_text_in_every_back_end(op: str) -> None:
     row = PRIMITIVES[op]
-    names, kind = ["a", "b", "c"][: row.arity], kind_of(row)
+    names, kind = list("abcd")[: row.arity], kind_of(row)
     one = instr(op, kind, row.arity)
     texts = [cpp_scalar.scalar_expression(one, names, ["a"], ("h2f({})", "f2h({})"))]
     if op not in POSITIONS:
@@ -97,11 +97,11 @@ def test_what_a_row_says_of_nan_and_bounds_holds(op: str) -> None:
         return
 
     def value(*operands: float) -> float:
-        text = row.text("cpp", "float64").format(*"abc", c="a", one="1", T="", f="")
+        text = row.text("cpp", "float64").format(*"abcd", c="a", one="1", T="", f="")
         text = re.sub(r"^\((.*) \? (.*) : (.*)\)$", r"(\2 if \1 else \3)", text)
-        return float(eval(text.replace("||", "or"), dict(zip("abc", operands, strict=False))))
+        return float(eval(text.replace("||", "or"), dict(zip("abcd", operands, strict=False))))
 
-    nan = [value(*[math.nan if at == n else 2.0 for at in range(3)]) for n in range(row.arity)]
+    nan = [value(*[math.nan if at == n else 2.0 for at in range(4)]) for n in range(row.arity)]
     if row.nan == "propagates":
         assert all(map(math.isnan, nan))
     if row.nan == "tests":

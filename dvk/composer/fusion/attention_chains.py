@@ -161,6 +161,8 @@ def _together(scores: Kernel, values: Kernel, weights: IRNode) -> AttentionKerne
     dtypes = {*one.terms[0].dtypes, *other.terms[0].dtypes}
     if sides[0] != sides[1] or len(dtypes) != 1 or not dtypes <= {*HALVES, "float32"}:
         return None
+    if one.block or other.block:
+        return None
     if max(scores.row_length, other.sizes[2]) > MAX_WIDTH or load.bounds:
         return None
     if any(offset != _row_major(variables) for offset, variables in ordered):

@@ -101,6 +101,9 @@ def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
     Args:
         escaping: members that are needed outside of the group.
     """
+    scaled = [p for p in group.members if p.attrs.get("blocks") and p.kind == "pw"]
+    if any(len(group.index[p][-1].terms) > 1 for p in scaled):
+        return False  # a tile keeps to one block of k, which is one variable
     products = [p for p in group.members if p.kind == "reduce" and p.attrs.get("product")]
     if not products:  # the sum must be able to join whatever its multiplication has joined
         return not is_product(group) or all(p.attrs.get("product") for p in escaping)
@@ -108,7 +111,7 @@ def is_sound(group: FusionGroup, escaping: list[IRNode]) -> bool:
     if (
         len(products) > MOST
         or any(p not in group.index for p in times)
-        or len({_dtype(p) for p in times}) > 1
+        or len({_kind(p) for p in times}) > 1
     ):
         return False
     if _walks_k(group):
@@ -149,15 +152,16 @@ def _beside(
     return True
 
 
-def _dtype(times: IRNode) -> str:
-    """Type of the multiplication: sums of one kernel have one type, which determines their tiles."""
-    return next(o.base.dtype for o in times.operands if isinstance(o, View))
+def _kind(times: IRNode) -> tuple[object, ...]:
+    """Type and blocks of the multiplication: sums of one kernel have the same, which determine their tiles."""
+    dtype = next(o.base.dtype for o in times.operands if isinstance(o, View))
+    return dtype, times.attrs.get("narrow"), times.attrs.get("blocks")
 
 
 def _sides(group: FusionGroup, times: IRNode) -> tuple[frozenset[Var], frozenset[Var]]:
     """The loop variables of each operand that the other lacks."""
     found = []
-    for operand in times.operands:
+    for operand in times.operands[:2]:
         index = (
             broadcast_index(group.index[times], operand.shape) if isinstance(operand, View) else ()
         )

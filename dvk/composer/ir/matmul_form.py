@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dvk.composer.ir.affine import Var
-from dvk.composer.ir.loops import Argument, Instr, Kernel
-from dvk.composer.ir.nodes import IRNode
+from dvk.composer.ir.loops import Argument, Instr, Kernel, Ref
+from dvk.composer.ir.nodes import HALVES, IRNode
 
 SUMMED_IN_UNITS = 128
 
@@ -26,6 +26,8 @@ class MatmulTerm:
     """Dtype of both operands in memory, or as they would be stored."""
     times: IRNode
     """The multiplication, with the kind that lowering recorded; the sum's primitive may be a cast after it."""
+    scales: tuple[Instr, ...] = ()
+    """What scales the sum of each block of k."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class MatmulForm:
     def implicit(self) -> bool:
         """The rows of one operand are windows, whose places come before the channels in k."""
         return bool(self.terms[0].times.attrs.get("implicit"))
+
+    @property
+    def block(self) -> int:
+        """Elements of k that `scales` are the same for; 0 without any."""
+        return int(self.terms[0].times.attrs.get("blocks", 0))
 
     @property
     def rounds(self) -> int:
@@ -101,7 +108,7 @@ def form_of(kernel: Kernel) -> MatmulForm | None:
     if not columns:
         return None
     terms = tuple(
-        MatmulTerm(i, a, b, (_dtype(a, i, made), _dtype(b, i, made)), made)
+        MatmulTerm(i, a, b, (_dtype(a, i, made), _dtype(b, i, made)), made, _scales(kernel, i))
         for i, (a, b), made in zip(reduces, turned, times, strict=True)
     )
     return MatmulForm(batch, rows, columns, terms, beside)
@@ -118,8 +125,13 @@ def _summed(kernel: Kernel, reduce: Instr) -> IRNode | None:
 
 
 def _factors(kernel: Kernel, reduce: Instr) -> tuple[Instr, Instr]:
-    left, right = _made_by(kernel, reduce.args[0]).args
+    left, right = _made_by(kernel, reduce.args[0]).args[:2]
     return _made_by(kernel, left), _made_by(kernel, right)
+
+
+def _scales(kernel: Kernel, reduce: Instr) -> tuple[Instr, ...]:
+    own = _made_by(kernel, reduce.args[0]).args[2:]
+    return tuple(kernel.instrs[scale.id] for scale in own if isinstance(scale, Ref))
 
 
 def _made_by(kernel: Kernel, value: Argument) -> Instr:
@@ -130,6 +142,7 @@ def _made_by(kernel: Kernel, value: Argument) -> Instr:
 def _dtype(operand: Instr, reduce: Instr, times: IRNode) -> str:
     """The dtype in which an operand is multiplied: that of PyTorch, as registers are wider than it; codes of 8 bits may become fp16."""
     prim = operand.prim
-    if times.attrs.get("narrow") == "halves":
-        return "float16"
+    narrow = times.attrs.get("narrow")
+    if narrow == "halves" or narrow in HALVES:
+        return "float16" if narrow == "halves" else str(narrow)
     return prim.dtype if prim is not None else reduce.type

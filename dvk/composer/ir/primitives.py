@@ -185,6 +185,16 @@ PRIMITIVES: Mapping[str, Primitive] = {
         _infix("add", "+"),
         _infix("sub", "-"),
         _infix("mul", "*"),
+        # a product and the scales of both of its factors
+        Primitive(
+            "scaled",
+            4,
+            "({0} * {1} * ({2} * {3}))",
+            "{0} * {1} * ({2} * {3})",
+            "{0} * {1} * ({2} * {3})",
+            cost=3,
+            gpu_cost=3,
+        ),
         _infix("div", "/", integers="no"),
         _extreme("max", "<", "|"),
         _extreme("min", ">", "&"),

@@ -93,7 +93,7 @@ def _repeat(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 
 
 @codegen_rule(RECIPE, "repeat_interleave")
-def _repeat_interleave(
+def repeat_interleave(
     low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
 ) -> View | None:
     x, times, dim = padded(args, None, None, None)

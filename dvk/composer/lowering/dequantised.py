@@ -8,6 +8,7 @@ rounded to 16 bits anyway. An infinite scale makes its results NaN, as it does i
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +29,15 @@ class Dequantised:
 
     codes: View
     factors: tuple[Operand, ...]
-    """Each broadcasts to the operand without the dimensions that are summed."""
+    """Each broadcasts to the operand without the dimensions that are summed, or is what else was kept of it."""
 
 
-def dequantised(view: View, summed: int) -> Dequantised | None:
-    """Codes and factors of an operand whose last `summed` dimensions are summed; None for others."""
+def dequantised(view: View, keep: Callable[[View], View | None]) -> Dequantised | None:
+    """Codes and factors of an operand of a matmul; None for others.
+
+    Args:
+        keep: what scales the sum instead of a factor of the operand; None if the factor varies too much.
+    """
     factors: list[Operand] = []
     while view.base.kind == "pw":
         base = view.base
@@ -47,7 +52,7 @@ def dequantised(view: View, summed: int) -> Dequantised | None:
         if base.op != "mul":
             return None
         parts = [through(o, view) if isinstance(o, View) else o for o in base.operands]
-        kept = [without(part, summed) if isinstance(part, View) else part for part in parts]
+        kept = [keep(part) if isinstance(part, View) else part for part in parts]
         number = next((n for n, part in enumerate(kept) if part is not None), None)
         other = None if number is None else parts[1 - number]
         if number is None or not isinstance(other, View):
@@ -81,7 +86,7 @@ def product_of_codes(
     low: Lowering, left: View, right: View, summed: int, marks: dict[str, Any]
 ) -> View | None:
     """The product of two dequantised operands, in float32; None for others."""
-    sides = [dequantised(view, summed) for view in (left, right)]
+    sides = [dequantised(view, lambda part: without(part, summed)) for view in (left, right)]
     if sides[0] is None or sides[1] is None:
         return None
     codes = [sides[0].codes, sides[1].codes]
@@ -92,13 +97,23 @@ def product_of_codes(
         return None
     rough = left.dtype in HALVES
     value = sum_of_codes(low, codes[0], codes[1], summed, marks, "sums" if rough else "halves")
-    for factor in (*sides[0].factors, *sides[1].factors):
+    return scaled_by(low, value, (*sides[0].factors, *sides[1].factors))
+
+
+def scaled_by(low: Lowering, value: View, factors: Iterable[Operand]) -> View:
+    """A sum in float32 times factors of it."""
+    for factor in factors:
         if isinstance(factor, View):
-            factor = low.typed(factor, "float32")
-            nothing = low.pointwise("mul", factor, 0.0, compute="float32")
-            factor = low.pointwise("add", factor, nothing, compute="float32")
+            factor = finite_or_nan(low, factor)
         value = low.pointwise("mul", value, factor, dtype="float32", compute="float32")
     return value
+
+
+def finite_or_nan(low: Lowering, factor: View) -> View:
+    """A factor in float32, NaN in place of an infinity."""
+    factor = low.typed(factor, "float32")
+    nothing = low.pointwise("mul", factor, 0.0, compute="float32")
+    return low.pointwise("add", factor, nothing, compute="float32")
 
 
 def sum_of_codes(

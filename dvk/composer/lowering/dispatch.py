@@ -48,6 +48,8 @@ NARROW = "own_narrow"
 """Recipe of kernels that read and write floating-point values of 8 bits."""
 NARROW_PRODUCTS = "own_narrow_matmul"
 """Recipe of matmuls of quantised values."""
+BLOCK_PRODUCTS = "own_block_matmul"
+"""Recipe of matmuls of 8-bit floating-point values with a scale for each block."""
 FINITE = "finite"
 """A step that checks a weight and runs the original if an element is not finite."""
 
@@ -97,6 +99,8 @@ class Lowering:
     """Kernels may hold floating-point values of 8 bits."""
     narrow_products: bool = False
     """Matmuls of quantised operands multiply their codes."""
+    block_products: bool = False
+    """The same where scales vary between blocks of k."""
     codes_only: bool = False
     """The rule that runs may multiply nothing else."""
     coarse: bool = False

@@ -15,6 +15,7 @@ from typing import Any
 
 from dvk.composer.ir.affine import ZERO, Affine, Var
 from dvk.composer.ir.nodes import FLOATS, View, register_type
+from dvk.composer.lowering.block_scales import product_of_blocks
 from dvk.composer.lowering.dequantised import product_of_codes
 from dvk.composer.lowering.dispatch import (
     Lowering,
@@ -43,6 +44,10 @@ def contracted(low: Lowering, left: View, right: View, summed: int = 1) -> View:
     }
     if low.narrow_products and summing:
         made = product_of_codes(low, left, right, summed, {"own": True, "product": True})
+        if made is not None:
+            return made
+    if low.block_products and summing and summed == 1:
+        made = product_of_blocks(low, left, right, {"own": True, "product": True})
         if made is not None:
             return made
     if low.codes_only:

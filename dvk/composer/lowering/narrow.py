@@ -11,8 +11,10 @@ from typing import Any
 
 from dvk.composer.ir.nodes import EIGHTHS, FLOATS, View, register_type
 from dvk.composer.lowering import matmul
+from dvk.composer.lowering.data_movement import repeat_interleave
 from dvk.composer.lowering.dequantised import sum_of_codes
 from dvk.composer.lowering.dispatch import (
+    BLOCK_PRODUCTS,
     NARROW,
     NARROW_PRODUCTS,
     Lowering,
@@ -50,7 +52,7 @@ def _cast(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
     return low.pointwise("cast", stored, dtype=node.dtype, compute="float32")
 
 
-for _recipe in (NARROW, NARROW_PRODUCTS):
+for _recipe in (NARROW, NARROW_PRODUCTS, BLOCK_PRODUCTS):
     codegen_rule(_recipe, *CASTS)(_cast)
 
 
@@ -70,7 +72,18 @@ def _of_codes(known: Rule) -> Rule:
 
 
 for _known, _names in matmul.RULES_OF_PRODUCTS.items():
-    codegen_rule(NARROW_PRODUCTS, *_names)(_of_codes(_known))
+    for _recipe in (NARROW_PRODUCTS, BLOCK_PRODUCTS):
+        codegen_rule(_recipe, *_names)(_of_codes(_known))
+
+
+@codegen_rule(BLOCK_PRODUCTS, "repeat_interleave")
+def _repeated_scales(
+    low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]
+) -> View | tuple[View, ...] | None:
+    """Scales written out for each element, where there are codes that they may scale."""
+    if all(other.dtype not in EIGHTHS for other in low.nodes.values()):
+        return None
+    return repeat_interleave(low, node, args, kwargs)
 
 
 def _marks() -> dict[str, Any]:

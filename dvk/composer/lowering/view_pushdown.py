@@ -54,7 +54,8 @@ def push_views(low: Lowering, view: View) -> View:
         return _turned(low, view)
     summed = view.base.kind == "reduce" and any(view.base.attrs.get(mark) for mark in SUMMED)
     if summed and view.steps and all(s.method == "slice" for s in view.steps):
-        return _part(low, view)
+        # The scales of a slice of the rows would begin within a block.
+        return view if view.base.attrs.get("blocks") else _part(low, view)
     if view.base.op == "iota":
         return _counted(low, view)
     if (

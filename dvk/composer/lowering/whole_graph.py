@@ -11,7 +11,14 @@ from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.lowering import common_loops
 from dvk.composer.lowering.common_loops import common_shapes
 from dvk.composer.lowering.copies import stored_as_read
-from dvk.composer.lowering.dispatch import CODEGEN_RULES, NARROW, NARROW_PRODUCTS, RULES, Lowering
+from dvk.composer.lowering.dispatch import (
+    BLOCK_PRODUCTS,
+    CODEGEN_RULES,
+    NARROW,
+    NARROW_PRODUCTS,
+    RULES,
+    Lowering,
+)
 from dvk.records import Graph, Node
 
 
@@ -93,8 +100,9 @@ def _begun(graph: Graph, may_own: Callable[[str], bool], tf32: bool, device: str
         read_parts=_read_parts(graph),
         device=device,
         tf32=tf32,
-        narrow=may_own(NARROW) or may_own(NARROW_PRODUCTS),
+        narrow=any(map(may_own, (NARROW, NARROW_PRODUCTS, BLOCK_PRODUCTS))),
         narrow_products=may_own(NARROW_PRODUCTS),
+        block_products=may_own(BLOCK_PRODUCTS),
         last_read=_last_read(graph),
         has_effects=any(is_step(n) or written(n) or draws(n) for n in graph.nodes),
         completed=common_shapes(graph) if may_own(common_loops.RECIPE) else {},

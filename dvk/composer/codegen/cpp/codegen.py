@@ -23,7 +23,7 @@ class CppCodegen(Codegen):
     """See the module."""
 
     schedule_types = CPP
-    excluded = frozenset({"grouped_experts", "own_narrow", "own_narrow_matmul"})
+    excluded = frozenset({"grouped_experts", "own_narrow", "own_narrow_matmul", "own_block_matmul"})
     has_families = True
     layer_types = (Recurrence, TimeScan)
     takes_sizes = True

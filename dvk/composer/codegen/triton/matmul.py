@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from dvk.composer.codegen.analysis.digits import packed_form
 from dvk.composer.codegen.analysis.tiles import INT32, TileAxis
 from dvk.composer.codegen.triton import unpacked
+from dvk.composer.codegen.triton.block_scales import BlockScales
 from dvk.composer.codegen.triton.matmul_schedule import (
     CODES,
     channels_of,
@@ -46,6 +47,8 @@ def functions(
         partials = MatmulPartials(kernel, schedule.splits, slots, kind, form.beside)
         if max(partials.buffers.values()) >= INT32:
             raise CannotCompose("the slices of a matrix product have too many elements")
+    if form.block and not isinstance(schedule, TritonProduct):
+        raise CannotCompose("scales of blocks need the form of tiles")
     if form.beside and not isinstance(schedule, TritonSkinny):
         raise CannotCompose(
             "sums of rows in the kernel of a matrix product need the form for few rows"
@@ -94,10 +97,10 @@ def _tiled(
     sums.run(piece, splits, schedule.stages)
     if partials is not None:
         for term in form.terms:
-            partials.store(writer, term.reduce.id, piece, f"acc{term.reduce.id}")
+            partials.store(writer, term.reduce.id, piece, sums.scales.total(term))
     else:
         for term in form.terms:
-            tile.put(f"v{term.reduce.id} = acc{term.reduce.id}")
+            tile.put(f"v{term.reduce.id} = {sums.scales.total(term)}")
         behind(writer, sums.given)
     if programs < total:
         tile.leave()
@@ -117,7 +120,8 @@ def _side(name: str, variables: tuple[Var, ...], block: int) -> TileAxis:
 def depth_of(kernel: Kernel, schedule: MatmulSchedule, form: MatmulForm) -> int:
     """Elements (words, where they are packed) of k at a time: the schedule's, limited to the next power of two."""
     least = least_depth(form) if isinstance(schedule, TritonProduct) else 2
-    return max(min(schedule.depth, power(kernel.row_length)), least)
+    depth = max(min(schedule.depth, power(kernel.row_length)), least)
+    return min(depth, form.block) if form.block else depth
 
 
 def _place(writer: TritonWriter, counts: tuple[int, ...], splits: int, at: str, group: int) -> str:
@@ -173,6 +177,10 @@ class _Sums:
     """Operand → its limited indices, of gathers whose indices are the same along k."""
 
     @property
+    def scales(self) -> BlockScales:
+        return BlockScales(self.writer, self.form, (self.y, self.x))
+
+    @property
     def channels(self) -> int:
         """Elements of k per place of a window, padded to whole blocks, if blocks keep to a place; 0 if k is one flat index.
 
@@ -191,6 +199,7 @@ class _Sums:
             tile.put(f"acc{term.reduce.id} = tl.zeros({shape}, {TYPES[term.reduce.type]})")
         for ids, up in self._operands():
             self._before(ids, up)
+        self.scales.before()
         base = open_loop(tile, length, self.depth, piece, splits, stages)
         self._step(base)
         if base != "0":
@@ -259,8 +268,9 @@ class _Sums:
         names: dict[tuple[int, bool], str] = {}
         if self.channels:
             self.writer.tile.put(f"place = {base} // {self.channels}")
-            self.writer.tile.put(f"channel = {base} % {self.channels}")
-            base = "channel"
+            if not (whole := self.form.block == self.depth):
+                self.writer.tile.put(f"channel = {base} % {self.channels}")
+            base = "0" if whole else "channel"
         for operands, up in self._operands():
             axes = self._axes(up)
             defined = False
@@ -274,6 +284,8 @@ class _Sums:
                     side.tile.define(next(a for a in axes if a.name in ("ra", "rb")), base)
                     defined = True
                 names[instr.id, up] = self._operand(side, instr, dtype, up)
+        if self.form.block:
+            self.scales.emit(self._axes(True), self.given)
         for term in self.form.terms:
             self._add(term, names[term.left.id, True], names[term.right.id, False])
 
@@ -293,7 +305,12 @@ class _Sums:
         if have != dtype:
             value = cast(value, have, dtype)
         if not full:
-            value = f"{value} + tl.zeros({tile.shape(tile.vectors)}, {TYPES[dtype]})"
+            shape = tile.shape(tile.vectors)
+            value = (
+                f"tl.broadcast_to({value}, {shape})"
+                if dtype in CODES
+                else f"{value} + tl.zeros({shape}, {TYPES[dtype]})"
+            )
         tile.put(f"{name} = {value}")
         return name
 
@@ -301,6 +318,10 @@ class _Sums:
         acc = f"acc{term.reduce.id}"
         if term.dtypes[0] == "float64":
             self.writer.tile.put(f"{acc} += tl.sum({left}[:, :, None] * {right}[None, :, :], 1)")
+            return
+        if term.scales:
+            added = self.scales.added(term, f"tl.dot({left}, {right})")
+            self.writer.tile.put(f"{acc} += {added}")
             return
         exact = f', input_precision="{self.precision}"' if term.dtypes[0] == "float32" else ""
         if term.dtypes[0] in CODES:

@@ -126,6 +126,8 @@ class MatmulWork:
     """The longer operand lies along k in memory."""
     beside: bool = False
     """The rows have sums of their own, which tiles of matrix units have no room for."""
+    block: int = 0
+    """Elements of k with one scale, the most that a tile takes at a time; 0 for any number."""
 
 
 def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
@@ -239,9 +241,10 @@ def _work(kernel: Kernel, gpu: Gpu) -> MatmulWork:
         BYTES[dtype],
         float(int(kernel.num_bytes)),
         gpu,
-        int(channels_of(kernel, form)),
+        0 if form.block else int(channels_of(kernel, form)),
         _along(kernel, form),
         bool(form.beside),
+        form.block,
     )
 
 
@@ -273,14 +276,17 @@ def _shape(option: MatmulSchedule) -> MatmulSchedule:
 
 def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
     _, ups, sides = work.sizes
-    if work.beside or (min(ups, sides) == 1 and work.sums <= MAX_SHORT):
+    alone = min(ups, sides) == 1 and work.sums <= MAX_SHORT and not work.block
+    if work.beside or alone:
         return  # a matrix times a vector: matrix units would multiply copies
     classes = ("tf32x3", "float32") if work.kind == "float32" else (work.kind,)
     tiles = [(kind, *tile) for kind in classes for tile in _shapes(work, kind)]
     for (kind, rows, columns, depth, warps, stages), splits in itertools.product(tiles, SPLITS):
         too_tall = rows > 16 and rows >= 2 * power(ups)
         too_wide = columns > 32 and columns >= 2 * power(sides)
-        many = rows * columns * work.sums > MAX_SUMS // 4 * warps
+        # The product of a block is in registers next to the sum.
+        held = work.sums + bool(work.block)
+        many = rows * columns * held > MAX_SUMS // 4 * warps
         short = splits > 1 and work.depth < 4 * splits * depth
         short |= splits > 1 and splits * math.prod(work.sizes) * work.sums >= INT32
         if too_tall or too_wide or many or short:
@@ -304,6 +310,8 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
 
 def _shapes(work: MatmulWork, kind: str) -> list[tuple[int, int, int, int, int]]:
     """Rows, columns, depth, warps and stages of tiles; blocks of a convolution's k, and shorter ones that keep to one place."""
+    if work.block:
+        return [*dict.fromkeys(_within(tile, work.block) for tile in TILES[kind])]
     if not work.channels:
         return [*TILES[kind]]
     pixels_first = work.sizes[1] >= work.sizes[2]
@@ -317,10 +325,17 @@ def _shapes(work: MatmulWork, kind: str) -> list[tuple[int, int, int, int, int]]
     return shapes
 
 
+def _within(tile: tuple[int, int, int, int, int], block: int) -> tuple[int, int, int, int, int]:
+    """A tile that takes at most a block of k at a time, with as many bytes in flight."""
+    rows, columns, depth, warps, stages = tile
+    length = min(depth, block)
+    return rows, columns, length, warps, min(stages * depth // length, 6)
+
+
 def channels_of(kernel: Kernel, form: MatmulForm) -> int:
-    """Elements of k for each place of an implicit matmul's windows; 0 for other matmuls."""
+    """Elements of k for each place of an implicit matmul's windows, or for each scale; 0 for other matmuls."""
     live = [v for v in kernel.reduced if v.size > 1]
-    return live[-1].size if form.implicit and len(live) > 1 else 0
+    return live[-1].size if (form.implicit or form.block) and len(live) > 1 else 0
 
 
 def padded_channels(channels: int, depth: int) -> int:
@@ -338,7 +353,7 @@ def whole_depth(depth: int, channels: int) -> int:
 def _skinny(work: MatmulWork) -> Iterator[TritonSkinny]:
     _, ups, sides = work.sizes
     short, long = min(ups, sides), max(ups, sides)
-    if short * work.sums > MAX_SHORT:
+    if short * work.sums > MAX_SHORT or work.block:
         return
     shapes = SKINNY_ALONG if work.along else SKINNY_ACROSS
     for (block, depth, stages), splits in itertools.product(shapes, SPLITS):
