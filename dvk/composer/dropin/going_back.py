@@ -38,7 +38,7 @@ class Writes:
         self._noted += [(len(self._lines), text) for text in texts]
 
     def by(self, node: Node) -> None:
-        """Note what an operator writes of the tensors from outside, under any name; code left to PyTorch has a list of its own."""
+        """Note what an operator writes of the tensors from outside, under any name; code left to PyTorch lists what it writes."""
         classes = {self._memory.of(name) for name in written(node)}
         if classes:
             self.note(self._value(n) for n in self._held if self._memory.of(n) in classes)
