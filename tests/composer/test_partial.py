@@ -13,6 +13,8 @@ from torch import nn
 
 from dvk.composer.capture import partial
 from dvk.composer.capture.calling import ModuleCall
+from dvk.composer.capture.eager_calls import CallRecording, CallSite
+from dvk.composer.capture.eager_run import _Noting
 from dvk.composer.capture.export import CapturedGraph, trace_call
 from dvk.composer.ir.errors import CannotCompose
 from tests.composer.partial_models import Made
@@ -223,6 +225,18 @@ def test_what_a_program_has_written_is_put_back_before_the_original_writes_it() 
                 torch.testing.assert_close(made.new.state_dict()[key], value, atol=1e-5, rtol=1e-4)
     finally:
         made.close()
+
+
+def test_a_part_that_writes_the_module_must_not_run_twice() -> None:
+    model, recording = nn.BatchNorm1d(4), CallRecording(parts={"part": "", "other": ""})
+    with torch.no_grad():
+        noting = _Noting(recording, {}, model)
+        for name, function in (("part", model), ("other", torch.relu)):
+            noting.called(CallSite(name=name, module=""), function, (torch.randn(8, 4),), {})
+    writing, other = recording.calls
+    assert writing.has_effects and not writing.is_steady
+    assert writing.written == ("num_batches_tracked", "running_mean", "running_var")
+    assert not other.has_effects and not other.written
 
 
 class Inline(nn.Module):
