@@ -30,6 +30,7 @@ MEASURED = (
     "grouped_experts",
     "inplace_epilogue",
     "lists_apart",
+    "nucleus",
     "operator_parts",
     "pack_linears",
     "recurrent_cells",

@@ -29,6 +29,7 @@ from dvk.composer.rewrites import (
     experts,
     foreach,
     layout,
+    nucleus,
     operator_parts,
     packing,
     repeated,
@@ -92,6 +93,11 @@ RECIPES: dict[str, Recipe] = {
             "common_subexpressions",
             "an operator repeats another on the same operands; no random numbers, nothing written in place",
             same_everywhere(repeated.rewrite),
+        ),
+        Recipe(
+            "nucleus",
+            "a line is sorted, its weights are added up and compared with a limit, and what follows is scattered back",
+            same_everywhere(nucleus.rewrite),
         ),
         Recipe(
             "fold_batch_norm",
@@ -352,6 +358,7 @@ NOT_IN_DSL = (
     "fold_scale",
     "huge_pages",
     "lists_apart",
+    "nucleus",
     "operator_parts",
     "pack_linears",
     "recurrent_cells",

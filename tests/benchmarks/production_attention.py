@@ -396,6 +396,19 @@ def chosen_of_the_best(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tenso
     return torch.argmax(torch.softmax(logits, -1) / noise, -1)
 
 
+def chosen_of_the_nucleus(logits: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """The same among the most probable tokens that together have nine tenths."""
+    logits = logits.float() / 0.7
+    ordered, places = torch.sort(logits, descending=True)
+    shares = torch.softmax(ordered, -1)
+    remove = shares.cumsum(-1) - shares > 0.9
+    remove = torch.zeros_like(remove).scatter(-1, places, remove)
+    return torch.argmax(torch.softmax(logits.masked_fill(remove, -math.inf), -1) / noise, -1)
+
+
+DRAWS = {"all": chosen, "top 50": chosen_of_the_best, "top 0.9": chosen_of_the_nucleus}
+
+
 def _sampling() -> Iterator[Row]:
     for model, rows, size in (
         ("Llama 3", 64, 128256),
@@ -405,7 +418,7 @@ def _sampling() -> Iterator[Row]:
         ("Mistral", 128, 32768),
         ("Llama 2", 512, 32000),
     ):
-        for name, draw in (("all", chosen), ("top 50", chosen_of_the_best)):
+        for name, draw in DRAWS.items():
             yield Row(
                 "sampling",
                 f"{model}, {rows} × {size}, {name}",

@@ -57,6 +57,51 @@ def sampled(logits: torch.Tensor, noise: torch.Tensor, k: int = 5) -> torch.Tens
     return torch.argmax(chances / noise, -1)
 
 
+def nucleus(x: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    """The token that crosses the limit is kept."""
+    ordered, places = torch.sort(x, descending=True, stable=True)
+    shares = torch.softmax(ordered.float(), -1)
+    remove = shares.cumsum(-1) - shares > 0.9
+    return x.masked_fill(torch.zeros_like(remove).scatter(-1, places, remove), -INF)
+
+
+def strict(x: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    """It is not; each row has its limit."""
+    ordered, places = torch.sort(x, dim=-1, descending=True, stable=True)
+    remove = torch.cumsum(torch.softmax(ordered.float(), -1), -1) > limit
+    return x.masked_fill(remove.scatter(-1, places, remove), -INF)
+
+
+def ascending(x: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    ordered, places = x.sort(dim=-1, stable=True)
+    remove = ordered.float().softmax(-1).cumsum(-1) <= 1 - 0.8
+    return x.masked_fill(torch.zeros_like(remove).scatter(1, places, remove), -INF)
+
+
+def probabilities(x: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    """The probabilities themselves are sorted."""
+    shares = torch.softmax(x.float(), -1)
+    ordered, places = shares.sort(dim=-1, descending=True, stable=True)
+    within = ordered.cumsum(dim=-1) - ordered < limit
+    kept = torch.where(within, ordered, torch.zeros_like(ordered))
+    return torch.zeros_like(within).scatter(1, places, kept > 0)
+
+
+def rescaled(x: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    """What is kept sums to 1."""
+    ordered, places = torch.softmax(x, -1).sort(dim=-1, descending=True)
+    kept = torch.where(ordered.cumsum(dim=-1) - ordered < limit, ordered, 0.0)
+    return torch.zeros_like(x).scatter(1, places, kept / kept.sum(-1, keepdim=True))
+
+
+NUCLEI = {
+    "nucleus": nucleus,
+    "strict": strict,
+    "ascending": ascending,
+    "probabilities": probabilities,
+}
+
+
 def same(found: Any, want: Any) -> bool:
     """Equal values, NaN included; zeros of both signs are equal."""
     found, want = (v if isinstance(v, tuple) else (v,) for v in (found, want))
@@ -69,6 +114,7 @@ def same(found: Any, want: Any) -> bool:
 def main() -> None:
     """See the module."""
     from dvk.composer.codegen import triton as renderer
+    from dvk.composer.lowering import nucleus as nucleus_rule
     from dvk.composer.lowering import selections
     from tests.benchmarks.production import Composed
     from tests.composer.triton_programs import nth
@@ -84,8 +130,11 @@ def main() -> None:
         "long": (lambda x: filters(x, 50)[0], [torch.randn(1, 9000).bfloat16()], 2),
         "draw": (sampled, [torch.randn(3, 90).bfloat16(), torch.rand(3, 90) + 0.1], 1),
     }
+    limit = torch.linspace(0.1, 0.99, 10)[:, None]
+    for number, (name, function) in enumerate(NUCLEI.items()):
+        cases[name] = function, [hard(37, least=-30), limit], 1 + number % 2
     for name, (function, args, bits) in cases.items():
-        selections.IN_REGISTERS = 1 << 20 if bits == 1 else 1
+        selections.IN_REGISTERS = nucleus_rule.IN_REGISTERS = 1 << 20 if bits == 1 else 1
         program = Composed(function, args, "cpu")
         kinds: dict[str, int] = {}
         for number in program.distinct():

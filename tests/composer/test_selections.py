@@ -67,9 +67,10 @@ def test_a_sampler_is_one_kernel() -> None:
 
 @pytest.mark.slow
 def test_triton_is_exact() -> None:
+    """Nucleus sampling included."""
     pytest.importorskip("triton")
     found = list(answers("tests.composer.selection_cases", "own"))
-    assert len(found) == 7 and [(a["key"], a["wrong"]) for a in found if a["wrong"]] == []
+    assert len(found) == 11 and [(a["key"], a["wrong"]) for a in found if a["wrong"]] == []
     families = {a["key"]: a["families"] for a in found}
     assert families == {name: ["column" if name == "columns" else "row"] for name in families}
     assert {"persistent", "looped", "split"} <= {kind for a in found for kind in a["offered"]}

@@ -122,6 +122,7 @@ class Codegen(ABC):
             "column_sums",
             "common_loops",
             "grouped_experts",
+            "nucleus",
             "own_attention",
             "own_scatters",
         }

@@ -111,5 +111,32 @@ class Kth(Search):
         return self.row("where", (enough, float("nan"), value), "float32")
 
 
-SEARCHES: dict[str, Callable[..., Kth]] = {"kth": Kth}
+class Mass(Search):
+    """The last of the values, packed with their places, from which on the weights pass a limit: what is above it is within the limit."""
+
+    def accepts(self, candidate: Argument) -> Ref:
+        key, weight, limit = self.args
+        there = self.element("ge", (key, candidate), "bool", "int64")
+        mass = self.total(self.element("where", (there, weight, 0.0), "float32"), "float32")
+        test = self.prim.attrs["test"]
+        holds = self.row(test, (mass, limit), "bool", "float32", after=True)
+        # Written in this way, a sum of NaN is as far as the comparison says.
+        beyond = test in ("gt", "ge")
+        return holds if beyond else self.row("not", (holds,), "bool", after=True)
+
+    def value(self) -> Ref:
+        """Emit all instructions: first the value is searched, then the place among its equals."""
+        same, places = SAME[self.prim.attrs["of"]], self.prim.attrs["places"]
+        found = self.searched(-(1 << 63), 32 - same, 1 << 32 + same)
+        if same:
+            whole = self.row("add", (found, (1 << same) - 1 << 32), "int64")
+            negative = self.row("lt", (found, 0), "bool", "int64")
+            found = self.row("where", (negative, whole, found), "int64")
+        first = self.row("add", (found, (1 << 32) - (1 << places)), "int64")
+        last = self.searched(first, places, 1)
+        assert isinstance(last, Ref)
+        return last
+
+
+SEARCHES: dict[str, Callable[..., Kth | Mass]] = {"kth": Kth, "mass": Mass}
 """Reductions that are searches."""

@@ -18,6 +18,7 @@ from dvk.composer.lowering import (  # noqa: F401 - each registers its rules
     losses,
     matmul,
     narrow,
+    nucleus,
     pointwise,
     pooling,
     powers,

@@ -22,6 +22,7 @@ from dvk.records import Node
 RECIPE = "own_selections"
 SINGLE = ("float32", "float16", "bfloat16")
 """Types whose values have an order in 32 bits."""
+CONVERSIONS = ("as", "cast")
 IN_REGISTERS = 1 << 15
 """Elements of the longest line that a GPU's registers hold: a pass over a longer one reads memory, and so decides on two bits, not one."""
 
@@ -33,7 +34,7 @@ def kth(low: Lowering, x: View, dim: int, above: int, keepdim: bool) -> View:
     if above == 0:
         largest = low.reduce("max", low.typed(value, "float32"), (dim,), keepdim, own=True)
         return low.typed(largest, x.dtype)
-    source, rising = _below_rising(low, value)
+    source, rising = below_rising(low, value)
     found = low.reduce(
         "kth",
         source,
@@ -52,7 +53,7 @@ def kth(low: Lowering, x: View, dim: int, above: int, keepdim: bool) -> View:
     return found
 
 
-def _below_rising(low: Lowering, value: View) -> tuple[View, list[IRNode]]:
+def below_rising(low: Lowering, value: View) -> tuple[View, list[IRNode]]:
     """What a value is a rising function of, and the steps of that function, the last one first: the value at a place is that of its source
     there.
 
@@ -64,7 +65,7 @@ def _below_rising(low: Lowering, value: View) -> tuple[View, list[IRNode]]:
         prim = value.base
         views = [o for o in prim.operands if isinstance(o, View)]
         scales = _is_scaled(prim)
-        if len(views) != 1 or not (scales or prim.op in ("as", "cast")):
+        if len(views) != 1 or not (scales or prim.op in CONVERSIONS):
             break
         (source,) = views
         again = scales and any(_is_scaled(one) for one in rising)

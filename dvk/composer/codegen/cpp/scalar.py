@@ -161,6 +161,8 @@ def literal(value: bool | int | float, want: str) -> str:
         if math.isnan(value):
             return '__builtin_nan("")'
         return repr(value) + ("f" if want == "float32" else "")
+    if want == "int64" and value == -(1 << 63):
+        return "(-__LONG_MAX__ - 1)"
     return f"{int(value)}L" if want == "int64" else f"({REGISTER[want]}){int(value)}"
 
 

@@ -37,6 +37,7 @@ class TritonCodegen(Codegen):
         "column_sums",
         "common_loops",
         "grouped_experts",
+        "nucleus",
         "own_attention",
         "own_scatters",
     }

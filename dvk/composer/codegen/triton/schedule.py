@@ -39,6 +39,9 @@ SMALL = 1 << 22
 MIN_CROSSED = 8
 """Minimum extent of both dimensions of a tile that turns windows into another layout: 32 bytes, one sector of memory."""
 MAX_OPTIONS = 12
+MOST_PASSES = 24
+"""Passes over a row up to which it is split: each is a launch, which adds up the partial sums of all passes before it. Thirty take a minute
+to compile."""
 
 
 SCHEDULES_BY_FAMILY: dict[str, Callable[[Kernel, Gpu], list[TritonSchedule]]] = {
@@ -378,7 +381,7 @@ def _most_pieces(kernel: Kernel) -> int:
 def _splits(kernel: Kernel, gpu: Gpu) -> list[TritonSplit]:
     """Number of slices with which all rows together make a few programs per SM."""
     rows, length = kernel.num_rows, kernel.row_length
-    if rows >= 4 * gpu.sms or length < 2048:
+    if rows >= 4 * gpu.sms or length < 2048 or (kernel.num_stages > MOST_PASSES and length < INT32):
         return []
     options = []
     shares = ((8, 2048, 8), (4, 1024, 4), (8, 1024, 4), (4, 2048, 8), (16, 1024, 4), (2, 4096, 8))
