@@ -37,6 +37,14 @@ def filters(x: torch.Tensor, k: int) -> tuple[torch.Tensor, ...]:
     )
 
 
+def written(x: torch.Tensor, k: int = 5) -> torch.Tensor:
+    """As nanoGPT writes it."""
+    x = x / 0.8
+    values, _ = torch.topk(x, min(k, x.size(-1)))
+    x[x < values[:, [-1]]] = -float("Inf")
+    return x
+
+
 def places(x: torch.Tensor, k: int) -> tuple[torch.Tensor, ...]:
     """The same place from the other end, in other operators, and in the middle."""
     return (

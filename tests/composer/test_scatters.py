@@ -19,6 +19,12 @@ X[0, 3], X[1, 1], X[2, 5], X[3, 7] = NAN, INF, -INF, NAN
 WIDE = torch.randn(2, 5, 3, 4)
 Call = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 
+
+def written(x: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
+    x[mask] = value
+    return x
+
+
 WRITES: dict[str, Call] = {
     "the row's other maximum": (lambda x, i: x.scatter(1, i[:, None], -INF).amax(1), (X, PLACES)),
     "the label of each row": (
@@ -61,6 +67,9 @@ WRITES: dict[str, Call] = {
     "doubles": (lambda x, i: x.double().scatter(1, i[:, None], 0.1) * 2, (X, PLACES)),
     "halves": (lambda x, i: (x.half() * 2).scatter(1, i[:, None], 0.1) + 1, (X, PLACES)),
     "index_fill": (lambda x, i: x.index_fill(1, i, -1.0).exp(), (X, torch.tensor([-1, 4, 4]))),
+    "where a mask holds": (lambda x: written(x * 2, x < 0.1, 0.5).sum(1), (X,)),
+    "integers where a mask holds": (lambda i: written(i * 3, i > 2, 7) + 1, (PLACES,)),
+    "one place": (lambda x: x[:, [-2]] * 2 + x[[1]], (X,)),
 }
 
 

@@ -14,7 +14,7 @@ from dvk.composer.lowering import selections
 from dvk.composer.plan_space import PlanSpace
 from tests.composer.children import answers
 from tests.composer.programs import TASK, Program, capture, compiled
-from tests.composer.selection_cases import below, filters, hard, places, same, sampled
+from tests.composer.selection_cases import below, filters, hard, places, same, sampled, written
 
 ON_GPU = TASK.model_copy(update={"device": "cuda"})
 
@@ -50,6 +50,7 @@ def test_layouts_and_dimensions() -> None:
             "transposed": Program(lambda x: filters(x.t(), 3), x),
             "middle": Program(lambda x: x.kthvalue(4, 1)[0] + 1, x.view(5, 37, 2)),
             "sliced": Program(lambda x: filters(x[::2, 1::3], 4), x),
+            "written": Program(written, x),
             "one": Program(lambda x: (*filters(x, 1), x.kthvalue(1)[0]), x[:, :1]),
             "long": Program(lambda x: filters(x, 50)[0], torch.randn(2, 70_001)),
         }

@@ -9,10 +9,10 @@ PyTorch raises for an invalid index; a kernel cannot. It reads no memory there: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dvk.composer.ir.nodes import INTS, View, broadcast_shapes
+from dvk.composer.ir.nodes import INTS, View, broadcast_shapes, register_type
 from dvk.composer.lowering import sinking
 from dvk.composer.lowering.dispatch import Lowering, codegen_rule, padded
 from dvk.composer.lowering.pointwise import finish
@@ -108,6 +108,11 @@ def _gather(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) 
 @codegen_rule(RECIPE, "index", "_unsafe_index")
 def _index(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
     x, asked = args
+    if (one := number_at(low.nodes, node)) is not None and -x.shape[one[0]] <= one[1]:
+        dim, start = one
+        line = x.then("slice", (dim, start % x.shape[dim], 1), tuple(node.shape or ()))
+        kind = register_type(x.dtype)
+        return finish(low, node, low.pointwise("as", line, dtype=x.dtype, compute=kind, own=True))
     dims = [d for d, place in enumerate(asked) if place is not None]
     if (
         not dims
@@ -131,6 +136,21 @@ def _index(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -
             place = _reshaped(asked[d], (*asked[d].shape, *(1 for _ in behind)))
             at.append(place if sure else from_the_end(low, place, x.shape[d]))
     return finish(low, node, gathered(low, x, at, shape, sure))
+
+
+def number_at(nodes: Mapping[str, Node], node: Node) -> tuple[int, int] | None:
+    """The dimension and the place that `x[:, [-1]]` reads: one dimension is indexed, by one number in the program's text."""
+    if node.op != "aten.index.Tensor":
+        return None
+    dims = [d for d, place in enumerate(node.args[1]) if place is not None]
+    source = nodes[node.args[1][dims[0]]["ref"]]
+    while source.op in ("aten.lift_fresh_copy.default", "aten.lift_fresh.default"):
+        source = nodes[source.args[0]["ref"]]
+    data = source.kwargs.get("data")
+    if len(dims) > 1 or source.op != "const" or source.shape != (1,) or not isinstance(data, list):
+        return None
+    size = (nodes[node.args[0]["ref"]].shape or ())[dims[0]]
+    return (dims[0], data[0]) if type(data[0]) is int and data[0] < size else None
 
 
 def _counted(place: View, size: int) -> int | None:

@@ -1,4 +1,5 @@
-"""Lowering rules for writes at few places of each line: `scatter`, `scatter_add` and `index_fill` along one dimension, `one_hot`.
+"""Lowering rules for writes at few places of each line: `scatter`, `scatter_add` and `index_fill` along one dimension, `one_hot`, and for a
+number where a mask holds.
 
 Every element of a line compares its own position with the place that is written, so the write is part of the kernel of its neighbours, and
 no copy of the tensor goes through memory.
@@ -118,6 +119,24 @@ def _one_hot(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any])
     column = (*index.shape, 1)
     hit = low.pointwise("eq", index.then("reshape", column, column), at, shape=shape, own=True)
     return finish(low, node, low.pointwise("as", hit, dtype="int64", compute="int64"))
+
+
+@codegen_rule(RECIPE, "index_put")
+def _masked(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
+    """`x[mask] = number`."""
+    x, places, value, *rest = args
+    if len(places) != 1 or any(rest) or kwargs.get("accumulate"):
+        return None
+    (mask,) = places
+    if mask is None or mask.dtype != "bool" or mask.shape != x.shape:
+        return None
+    if value.dtype != x.dtype or any(n != 1 for n in value.shape):
+        return None
+    number = value.then("reshape", (), ())
+    kind = register_type(x.dtype)
+    return finish(
+        low, node, low.pointwise("where", mask, number, x, dtype=x.dtype, compute=kind, own=True)
+    )
 
 
 def _column(index: View, dim: int, at: int) -> View:

@@ -16,6 +16,7 @@ from typing import Any
 from dvk.composer.ir.effects import refs
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.lowering.dispatch import Lowering, codegen_rule, padded
+from dvk.composer.lowering.indexing import number_at
 from dvk.composer.lowering.reductions import argument
 from dvk.records import Node
 
@@ -140,19 +141,21 @@ def _one_place(low: Lowering, node: Node, dim: int, shape: tuple[int, ...]) -> i
         if reader.op == "aten.slice.Tensor" and reader.shape == shape:
             names.add(reader.name)  # all of another dimension
         else:
-            places.add(_place_read(reader, dim, shape))
+            places.add(_place_read(low, reader, dim, shape))
     returned = any(low.last_read.get(name, 0) >= len(low.nodes) for name in names)
     return places.pop() if len(places) == 1 and not returned else None
 
 
-def _place_read(reader: Node, dim: int, shape: tuple[int, ...]) -> int | None:
-    """The one place along `dim` that a view of a value reads."""
+def _place_read(low: Lowering, reader: Node, dim: int, shape: tuple[int, ...]) -> int | None:
+    """The one place along `dim` that a view of a value reads, or an index by one number."""
     _, axis, at, *_ = padded(list(reader.args), None, 0, None)
+    if (one := number_at(low.nodes, reader)) is not None:
+        axis, at = one
     if type(axis) is not int or not isinstance(at, int) or axis % len(shape) != dim:
         return None
     if reader.op in ("aten.slice.Tensor", "aten.narrow.default"):
         if reader.shape != (*shape[:dim], 1, *shape[dim + 1 :]):
             return None
-    elif reader.op != "aten.select.int":
+    elif reader.op not in ("aten.select.int", "aten.index.Tensor"):
         return None
     return max(at + shape[dim], 0) if at < 0 else at
