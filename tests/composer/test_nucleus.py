@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from dvk.composer import applicable
+from dvk.composer.codegen.base import codegen
+from dvk.composer.compose import fuse
 from dvk.composer.lowering import nucleus
-from tests.composer.programs import Program, capture, compiled
+from tests.composer.programs import TASK, Program, capture, compiled
 from tests.composer.selection_cases import NUCLEI, below, hard, rescaled, same
 
 
@@ -47,6 +49,17 @@ def test_what_is_kept_may_be_rescaled() -> None:
         found, want = program.run(), program.eager()
         apart = ~torch.isclose(found, want, rtol=1e-3, equal_nan=True)
         assert apart.sum(-1).max() <= (name == "long"), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_search_of_many_passes_is_not_split(dtype: torch.dtype) -> None:
+    """Each pass would be a launch that adds up the sums of all before it."""
+    x = torch.empty(4, 128256, dtype=dtype, device="meta")
+    captured = capture(NUCLEI["strict"], x, torch.empty(4, 1, device="meta"))
+    recipes = tuple(applicable(captured.graph, "cuda", "triton"))
+    (kernel,) = fuse(TASK.model_copy(update={"device": "cuda"}), captured, recipes).ordered
+    kinds = {schedule.kind for schedule in codegen("triton").schedules(kernel)}
+    assert "looped" in kinds and ("split" in kinds) is (dtype is torch.bfloat16)
 
 
 def returned(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
