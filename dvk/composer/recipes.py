@@ -153,7 +153,6 @@ RECIPES: dict[str, Recipe] = {
             "batch_norm_training",
             "a batch norm by the batch's statistics; the running ones are written as before",
             same_everywhere(batch_norm_training.rewrite),
-            devices=("cuda",),
             decomposes=True,
         ),
         Recipe(

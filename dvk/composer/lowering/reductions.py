@@ -51,10 +51,15 @@ def mean(
 
 
 def variance(
-    low: Lowering, x: View, dims: tuple[int, ...], keepdim: bool, correction: float
+    low: Lowering,
+    x: View,
+    average: View,
+    dims: tuple[int, ...],
+    keepdim: bool,
+    correction: float,
 ) -> View:
-    """Two-pass variance with divisor N − correction."""
-    centred = low.pointwise("sub", x, mean(low, x, dims, True))
+    """Two-pass variance with divisor N − correction; `average` is the mean over `dims`, which it keeps."""
+    centred = low.pointwise("sub", x, average)
     total = low.reduce("sum", low.pointwise("mul", centred, centred), dims, keepdim)
     return low.pointwise("mul", total, over(1.0, _count(x.shape, dims) - correction))
 
@@ -175,14 +180,15 @@ def _var(
         return None
     # On CPUs eager computes in double precision: no square of a float is infinite, and equal values have variance 0.
     wide = low.typed(x, "float64") if low.device == "cpu" else widened(low, x)
-    value = variance(low, wide, dims, keepdim, correction)
+    average = mean(low, wide, dims, True)
+    value = variance(low, wide, average, dims, keepdim, correction)
     value = low.typed(low.pointwise("sqrt", value) if "std" in node.op else value, x.dtype)
     if "_mean" not in node.op:
         return value
+    if not keepdim:
+        average = average.then("reshape", value.shape, value.shape)
     # Eager updates a running mean; an infinite element turns it into NaN, and the variance with it.
-    middle = low.pointwise(
-        "where", low.pointwise("isnan", value), math.nan, mean(low, wide, dims, keepdim)
-    )
+    middle = low.pointwise("where", low.pointwise("isnan", value), math.nan, average)
     return value, low.typed(middle, x.dtype)
 
 
