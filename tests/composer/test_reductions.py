@@ -301,7 +301,7 @@ def test_norms_in_every_layout(dtype: torch.dtype) -> None:
     check(made, scale=2)
 
 
-def test_norms_in_train_mode_stay_with_pytorch_and_agree() -> None:
+def test_batch_norms_by_the_batch_are_kernels_and_agree() -> None:
     made: Made = [
         ("batch", Program(nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()), torch.randn(6, 4))),
         (
@@ -312,7 +312,7 @@ def test_norms_in_train_mode_stay_with_pytorch_and_agree() -> None:
             ),
         ),
     ]
-    check(made, externs=frozenset({"batch_norm", "add_"}))
+    check(made, externs=frozenset({"_foreach_lerp_", "_foreach_add_"}))
 
 
 def test_variance_keeps_its_digits_far_from_zero() -> None:

@@ -51,12 +51,7 @@ def mean(
 
 
 def variance(
-    low: Lowering,
-    x: View,
-    average: View,
-    dims: tuple[int, ...],
-    keepdim: bool,
-    correction: float,
+    low: Lowering, x: View, average: View, dims: tuple[int, ...], keepdim: bool, correction: float
 ) -> View:
     """Two-pass variance with divisor N − correction; `average` is the mean over `dims`, which it keeps."""
     centred = low.pointwise("sub", x, average)
