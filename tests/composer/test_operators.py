@@ -56,6 +56,7 @@ SAMPLE = (
 )
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_samples_of_pytorch_agree() -> None:
     outcomes = [

@@ -174,6 +174,7 @@ def test_cuda_kernels_take_sizes(name: str, emulated: None) -> None:
     assert disagreements(*(CASES | SLOW)[name], backend="cuda") == []
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_all_programs_in_cuda_agree_at_sampled_sizes(emulated: None) -> None:
     names = ("statistics over the dimension", "all elements", "half", "positions", "padded")

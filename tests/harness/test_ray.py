@@ -215,6 +215,7 @@ def wanted(count: int) -> list[str]:
     return ["mismatch" if i % 3 == 2 else "ok" for i in range(count)]
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_candidates_are_judged_on_several_nodes(nodes: Any, config: Config, affine: Task) -> None:
     assert num_workers(config, "cpu") == 3
@@ -318,6 +319,7 @@ def test_where_another_made_the_connection_our_seats_end_and_it_stays(
         ray.shutdown()
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_eval_on_the_cluster(config: Config, tmp_path: Path) -> None:
     connecting.close()  # our seats hold what the other driver wants
@@ -343,6 +345,7 @@ def test_eval_on_the_cluster(config: Config, tmp_path: Path) -> None:
     assert told["fast_p"]["0"] == 1.0 and "3 candidates at a time" in done.stderr
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_verify_through_rays_client(nodes: Any, tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="Ray is here without its client")

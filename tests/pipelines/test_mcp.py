@@ -155,6 +155,7 @@ def test_optimize_leaves_a_drop_in_and_a_cancelled_one_leaves_no_process(tmp_pat
     drive(tmp_path, story)
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_a_workspace_by_tools_whose_long_calls_keep_no_other_waiting(tmp_path):
     (tmp_path / "model.py").write_text(workspaces.MODEL)

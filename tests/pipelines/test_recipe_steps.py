@@ -48,7 +48,14 @@ def settled(command: str, recipe: str, more: dict[str, Any]) -> Config:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["qwen3-8b", "qwen3-14b", "davinci-continue"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "qwen3-8b",
+        pytest.param("qwen3-14b", marks=pytest.mark.hand),
+        pytest.param("davinci-continue", marks=pytest.mark.hand),
+    ],
+)
 def test_a_killed_first_step_is_made_again(
     recipe: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_rollouts_that_cannot_be_are_refused(problems: Path, tmp_path: Path) -> 
         train(request("nano", problems, tmp_path / "run"), config)
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 def test_a_step_judged_on_a_fresh_cluster(
     taught: str, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,7 @@ def test_whenever_it_is_interrupted_it_goes_on_alike(
     assert world.trajectory(tmp_path) == whole[1], "to the last bit"
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_kill_loses_only_the_current_step(

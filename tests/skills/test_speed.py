@@ -83,6 +83,7 @@ def spoken() -> Zipf:
     return Zipf(1, list(dict.fromkeys(words)))
 
 
+@pytest.mark.hand
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_many_skills(large: Library) -> None:
