@@ -193,42 +193,47 @@ BLOCK_SHAPES = (
 )
 
 
-def _blocks() -> Iterator[Row]:
+def _block_sizes() -> Iterator[tuple[str, int, int, int]]:
+    """Title, m, k and n of each product with scales of blocks."""
     for name, k, n in BLOCK_SHAPES:
         for m in (1, 16, 64, 4096):
-            yield Row(
-                "blocks",
-                f"{name}, {m} tokens",
-                scaled_blocks,
-                lambda m=m, k=k, n=n: [
-                    _randn(m, k, dtype=E4M3),
-                    _scales(m, k // 128),
-                    _randn(n, k, dtype=E4M3),
-                    _scales(n // 128, k // 128),
-                ],
-                2.0 * m * k * n,
-                "byte",
-                prepared=lambda a: (F.linear, [rows_by_blocks(*a[:2]), by_blocks(*a[2:])]),
-                beside={"dequantised_us": lambda a: (scaled_blocks, a), "scaled_mm_us": _blockwise},
-            )
+            yield f"{name}, {m} tokens", m, k, n
+
+
+def _blocks() -> Iterator[Row]:
+    for title, m, k, n in _block_sizes():
+        yield Row(
+            "blocks",
+            title,
+            scaled_blocks,
+            lambda m=m, k=k, n=n: [
+                _randn(m, k, dtype=E4M3),
+                _scales(m, k // 128),
+                _randn(n, k, dtype=E4M3),
+                _scales(n // 128, k // 128),
+            ],
+            2.0 * m * k * n,
+            "byte",
+            prepared=lambda a: (F.linear, [rows_by_blocks(*a[:2]), by_blocks(*a[2:])]),
+            beside={"dequantised_us": lambda a: (scaled_blocks, a), "scaled_mm_us": _blockwise},
+        )
 
 
 def _block_weights() -> Iterator[Row]:
-    for name, k, n in BLOCK_SHAPES:
-        for m in (1, 16, 64, 4096):
-            yield Row(
-                "block_weights",
-                f"{name}, {m} tokens",
-                scaled_weight,
-                lambda m=m, k=k, n=n: [
-                    _randn(m, k),
-                    _randn(n, k, dtype=E4M3),
-                    _scales(n // 128, k // 128),
-                ],
-                2.0 * m * k * n,
-                prepared=lambda a: (F.linear, [a[0], by_blocks(*a[1:])]),
-                beside={"dequantised_us": lambda a: (scaled_weight, a)},
-            )
+    for title, m, k, n in _block_sizes():
+        yield Row(
+            "block_weights",
+            title,
+            scaled_weight,
+            lambda m=m, k=k, n=n: [
+                _randn(m, k),
+                _randn(n, k, dtype=E4M3),
+                _scales(n // 128, k // 128),
+            ],
+            2.0 * m * k * n,
+            prepared=lambda a: (F.linear, [a[0], by_blocks(*a[1:])]),
+            beside={"dequantised_us": lambda a: (scaled_weight, a)},
+        )
 
 
 def few_tokens(
