@@ -253,6 +253,12 @@ class JudgeQueue(Generic[K]):
             self._sessions.end(one)
         self._memory.reclaim()
 
+    def judge_singly(self) -> None:
+        """Judge one candidate at a time from now on: starting processes and building references disturb what is timed on a CPU."""
+        with self._changed:
+            self.workers = 1
+            self._changed.notify_all()
+
     def warm(self) -> None:
         """Start the imports for recording launch plans, which take seconds, if there is a GPU to replay them on."""
         self._warm = True
@@ -283,10 +289,10 @@ class JudgeQueue(Generic[K]):
                 self._judge(job, session)
 
     def _take(self, last: str | None) -> tuple[JudgeJob, OpenSession | None] | None:
-        """Return the next job with a session; without one if it is to be prepared. None if none waits: the worker ends. Waits while
-        there is no memory for those that wait."""
+        """Return the next job with a session; without one if it is to be prepared. None if none waits or there are more workers than
+        wanted: the worker ends. Waits while there is no memory for those that wait."""
         with self._changed:
-            while len(self._waiting):
+            while len(self._waiting) and len(self._threads) <= self.workers:
                 if (taken := self._startable(last)) is not None:
                     self._waiting.take(taken[0])
                     self._waiting.at_work[taken[0].group] += 1

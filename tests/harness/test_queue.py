@@ -209,3 +209,39 @@ def test_a_job_that_cannot_be_prepared_tells_its_submitter_alone(opened: list[Ju
         assert isinstance(answers.get(timeout=10), KeyError)
         docket.add(JudgeJob(answers.put, prepare=lambda: judgement("a", "1")))
         assert isinstance(answers.get(timeout=10), Verdict)
+
+
+def test_judging_singly_holds_for_workers_that_are_there(
+    monkeypatch: pytest.MonkeyPatch, opened: list[Judged]
+) -> None:
+    """Two workers are at work when it is asked for; of four more candidates none is judged beside another."""
+    begun, go = threading.Semaphore(0), threading.Event()
+    at_work, most = 0, list[int]()
+    lock, judge = threading.Lock(), Judged.judge
+
+    def counted(self: Judged, candidate: Candidate, *rest: object) -> Verdict:
+        nonlocal at_work
+        with lock:
+            at_work += 1
+            most.append(at_work)
+        begun.release()
+        assert go.wait(10)
+        time.sleep(0.02)
+        with lock:
+            at_work -= 1
+        return judge(self, candidate, *rest)
+
+    monkeypatch.setattr(Judged, "judge", counted)
+    answers: queues.SimpleQueue[object] = queues.SimpleQueue()
+    with JudgeQueue[int](2, QUICK) as docket:
+        for of in "ab":
+            docket.add(JudgeJob(answers.put, judgement(of, "1")))
+        assert begun.acquire(timeout=10) and begun.acquire(timeout=10) and max(most) == 2
+        docket.judge_singly()
+        for of in "cdef":
+            docket.add(JudgeJob(answers.put, judgement(of, "1")))
+        go.set()
+        for _ in range(6):
+            assert isinstance(answers.get(timeout=10), Verdict)
+    # The first of the four may begin while the other of the two ends.
+    assert most[-3:] == [1, 1, 1]

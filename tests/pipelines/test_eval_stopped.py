@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from dvk.cli import app
 from dvk.cli.eval import lines
 from dvk.config import Config
 from dvk.errors import UsageError
-from dvk.pipelines.eval import definitions
+from dvk.harness.queue import JudgeQueue
+from dvk.pipelines import eval as evaluation
+from dvk.pipelines.eval import definitions, playing, retime
 from dvk.pipelines.eval.alongside import Alongside
 from dvk.pipelines.eval.request import AGAIN, EPISODES, EvalRequest
 from dvk.pipelines.eval.results import show
-from dvk.records import Episode
+from dvk.records import Device, Episode
 from dvk.runs import RunFolder
 from tests.interop.trace_sets import RMS, RMS_INPUTS, trace_set, workload
 from tests.pipelines.evaluations import episode, verdict
@@ -72,6 +75,46 @@ def test_claims_wait_for_the_end_and_come_in_one_list() -> None:
         assert asked == [] and second.num_left == 2
         second.finish()
     assert asked == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("device", "judge"), [("cpu", None), ("cuda", None), ("cpu", "table:elsewhere")]
+)
+def test_on_a_cpu_nothing_is_timed_again_beside_the_search(
+    device: Device, judge: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere the first winner's second time comes before the second task's search ends."""
+    events: list[str] = []
+    timed = threading.Event()
+    waits = device == "cuda" or judge is not None
+
+    def play_all(*_: Any, **__: Any) -> Iterator[Episode]:
+        yield episode("a", [1.0, 2.0])
+        assert timed.wait(10 if waits else 0.3) is waits
+        events.append("searched")
+        yield episode("b", [1.0, 2.0])
+
+    def time_again(some: Sequence[Episode], *_: Any) -> Iterator[Row]:
+        for one in some:
+            events.append(one.task.name)
+            timed.set()
+            yield {"task": one.task.name, "sample": 0, "candidate": "?", "verdict": verdict(2.0)}
+
+    monkeypatch.setattr(playing, "play_all", play_all)
+    monkeypatch.setattr(retime, "time_again", time_again)
+    remote = Config().remote.model_copy(update={"judge": judge})
+    config = Config().model_copy(update={"remote": remote})
+    request = EvalRequest(suite=tmp_path, turns=2, quiet=True)
+    with (
+        RunFolder.open(
+            tmp_path / "run", command="eval", name="x", argv=(), config=config, resume=False
+        ) as run,
+        JudgeQueue[Any](2, config) as judges,
+    ):
+        monkeypatch.setattr(playing, "open_judges", lambda *_: nullcontext(judges))
+        evaluation._measured(run, [], None, request, config, (device, "cpp"))
+        assert events == (["a", "searched", "b"] if waits else ["searched", "a", "b"])
+        assert judges.workers == (2 if waits else 1)
 
 
 def test_an_error_ends_it_and_nothing_is_written_after_it_was_left() -> None:
@@ -180,7 +223,7 @@ def test_ctrl_c_ends_within_seconds_and_prints_what_is_measured(tmp_path: Path) 
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    kept = tmp_path / "run" / "again.jsonl"
+    kept = tmp_path / "run" / EPISODES
     while not (kept.exists() and kept.read_text()):
         assert process.poll() is None
         time.sleep(0.1)

@@ -1,7 +1,7 @@
 """`dvk eval`: play every task of a suite with one policy, and report how often it is right and fast.
 
     read the suite → play each task (a strategy, the agents on a model, a record) → rows → tables
-                       └▶ time its winner again while others are searched (claims: after all)
+                       └▶ time its winner again while others are searched (claims, on a CPU: after all)
 
     request.py    the request, the run's files         rows.py           one row a sample: its results
     results.py    rows and tables of a folder, of a stopped run, too
@@ -139,6 +139,8 @@ def _measured(
         again = known_again(run)
         with _second_times(run, again, table) as second:
             episodes = _played(run, problems, table, meter, second)
+            if _on_own_cores(table):
+                judging.judge_singly()
             if left := second.num_left and retime.num_wanted(episodes, again, request):
                 progress.stage(f"timing {left} winners again")
             second.finish()
@@ -223,8 +225,14 @@ def _second_times(
         lambda some: retime.time_again(some, known, table.request, table.progress, table.judging),
         write,
         table.judging.workers,
-        at_once=not table.request.claim,
+        at_once=not (table.request.claim or _on_own_cores(table)),
     )
+
+
+def _on_own_cores(table: playing.EvalTable) -> bool:
+    """Whether the search itself would disturb what is timed: tasks of this machine's CPU."""
+    remote = table.config.remote
+    return table.device == "cpu" and remote.judge is None and remote.engine is None
 
 
 def check(request: EvalRequest) -> None:

@@ -1,7 +1,8 @@
 """Second times of winners, taken while other tasks are still searched.
 
 A task's judge session still holds its reference when its search ends, so that timing its winner again then costs half of what it costs
-later; and compiling a baseline keeps cores at work while the GPU times others. Claims wait until all searches have ended.
+later; and compiling a baseline keeps cores at work while the GPU times others. Claims wait until all searches have ended. So do all second
+times on a CPU, whose cores the search takes.
 """
 
 from __future__ import annotations
