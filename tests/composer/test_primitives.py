@@ -25,6 +25,8 @@ from dvk.composer.lowering.integers import _BITS, _BOOLS
 from dvk.composer.lowering.pointwise import BINARY, SIMPLE
 from dvk.nanolang.lint.operands import LANEWISE
 
+HALVES = ("h2f({})", "f2h({})", "h2f(f2h({}))")
+"""Expressions of float16."""
 RULES = "".join(
     path.read_text(encoding="utf-8")
     for path in (Path(dvk.composer.__file__).parent / "lowering").glob("*.py")
@@ -68,7 +70,7 @@ def test_every_operation_has_a_text_in_every_back_end(op: str) -> None:
     row = PRIMITIVES[op]
     names, kind = list("abcd")[: row.arity], kind_of(row)
     one = instr(op, kind, row.arity)
-    texts = [cpp_scalar.scalar_expression(one, names, ["a"], ("h2f({})", "f2h({})"))]
+    texts = [cpp_scalar.scalar_expression(one, names, ["a"], HALVES)]
     if op not in POSITIONS:
         texts.append(cuda_scalar.expression(one, names, "a"))
     texts.append(triton_scalar.expression(one, names)[0])
@@ -83,7 +85,7 @@ def test_every_operation_has_a_text_in_every_back_end(op: str) -> None:
 @pytest.mark.parametrize("op", ["cast_float16", "cast_bfloat16"])
 def test_half_precision_rounds(op: str) -> None:
     one = instr(op, "float32", 1)
-    assert "2" in cpp_scalar.scalar_expression(one, ["a"], ["a"], ("h2f({})", "f2h({})"))
+    assert "2" in cpp_scalar.scalar_expression(one, ["a"], ["a"], HALVES)
     assert "dvk_get" in cuda_scalar.expression(one, ["a"], "a")
 
 

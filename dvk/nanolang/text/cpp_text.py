@@ -20,7 +20,7 @@ class NanoCppWriter(KernelWriter):
     """The text of one kernel under a schedule."""
 
     buffer = "b"
-    half = ("(float){}", "(_Float16){}")
+    half = ("(float){}", "(_Float16){}", "((float)(_Float16){})")
     costly_halves = False
 
     def signature(self) -> None:

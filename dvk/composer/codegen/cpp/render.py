@@ -170,8 +170,7 @@ class KernelWriter(CppWriter):
             self.scalar(instr)
         whole = lane is not None and not self.arrays and self.loops.chunk >= lane.size
         for start, stop in segments(self.k, lane) if whole and lane is not None else [("0", "len")]:
-            self.put("#pragma omp simd")
-            self.open(f"for (long l = {start}; l < {stop}; ++l)")
+            self.open_vector_loop("l", f"{start}", f"{stop}", lane=lane)
             if lane is not None:
                 self.put(f"const long {self.names[lane]} = lo + l;")
             for instr in needed:

@@ -97,23 +97,56 @@ static inline long dvk_at(long at, long size) { return dvk_in(at, size) ? at : 0
 template <class T> static inline T dvk_pick(bool in, T value, T other) { return in ? value : other; }
 """
 HALF = """\
-// Both ways by integers: GCC makes no vectors of conversions from and to _Float16. Rounds to nearest even, NaN stays NaN.
+// By integers and floats: GCC makes no vectors of conversions from and to _Float16. Rounds to nearest even, NaN stays NaN. A float that
+// is added to a number of 2^13 times its power of two keeps 10 bits after its first; no subnormal float is an operand of a product.
 static inline float h2f(unsigned short h) {
-  unsigned u = (h & 0x7fffu) << 13, low; const unsigned exponent = u & 0x0f800000u; float f;
-  u += 0x38000000u + (exponent == 0x0f800000u ? 0x38000000u : 0u);
-  low = u + 0x00800000u; __builtin_memcpy(&f, &low, 4);
-  f -= 6.103515625e-05f; __builtin_memcpy(&low, &f, 4);
-  u = (exponent == 0 ? low : u) | (unsigned)(h & 0x8000u) << 16;
-  __builtin_memcpy(&f, &u, 4); return f;
+  const unsigned t = h & 0x7fffu; unsigned u = (t << 13) + 0x70000000u, low = t | 0x3f000000u; float f, g;
+  __builtin_memcpy(&f, &u, 4); __builtin_memcpy(&g, &low, 4);
+  f *= 1.92592994e-34f; g -= 0.5f;
+  f = (int)t < 0x400 ? g : f; __builtin_memcpy(&u, &f, 4);
+  u |= (unsigned)(h & 0x8000u) << 16; __builtin_memcpy(&f, &u, 4); return f;
 }
 static inline unsigned short f2h(float x) {
-  unsigned u, low; __builtin_memcpy(&u, &x, 4);
-  const unsigned sign = u & 0x80000000u; u ^= sign;
-  float f; __builtin_memcpy(&f, &u, 4);
-  f += 0.5f; __builtin_memcpy(&low, &f, 4);
-  const unsigned usual = (u - 0x37fff001u + ((u >> 13) & 1u)) >> 13, large = u > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  const unsigned r = u < 0x38800000u ? low - 0x3f000000u : usual;
-  return (unsigned short)((u >= 0x47800000u ? large : r) | sign >> 16);
+  unsigned u, e, s; __builtin_memcpy(&u, &x, 4);
+  float a = __builtin_fabsf(x), c; a = a > 65536.0f ? 65536.0f : a;
+  __builtin_memcpy(&e, &a, 4); e &= 0x7f800000u; __builtin_memcpy(&c, &e, 4);
+  c *= 32768.0f; c = c > 2.0f ? c : 2.0f;
+  c += 4.0f * a; __builtin_memcpy(&s, &c, 4);
+  const unsigned r = x != x ? 0x7e00u : (s >> 13 & 0x7c00u) + (s & 0xfffu);
+  return (unsigned short)(r | (u >> 16 & 0x8000u));
+}
+static inline float dvk_rounded_half(float x) {
+  unsigned u, e; __builtin_memcpy(&u, &x, 4);
+  float c, y; e = u & 0x7f800000u; __builtin_memcpy(&c, &e, 4);
+  c *= 12288.0f; c = c > 0.75f ? c : 0.75f;
+  y = (x + c) - c; y = __builtin_fabsf(x) >= 65520.0f ? x * 3.0e38f : y;
+  __builtin_memcpy(&e, &y, 4); e |= u & 0x80000000u; __builtin_memcpy(&y, &e, 4); return y;
+}
+"""
+HALVES = """\
+#ifdef __F16C__
+typedef short dvk_halves __attribute__((vector_size(16)));
+typedef float dvk_floats __attribute__((vector_size(32)));
+#endif
+static inline void dvk_read_halves(float* __restrict to, const unsigned short* from, long n) {
+  long l = 0;
+#ifdef __F16C__
+  for (; l + 8 <= n; l += 8) {
+    dvk_halves h; __builtin_memcpy(&h, from + l, 16);
+    const dvk_floats f = __builtin_ia32_vcvtph2ps256(h); __builtin_memcpy(to + l, &f, 32);
+  }
+#endif
+  for (; l < n; ++l) to[l] = h2f(from[l]);
+}
+static inline void dvk_write_halves(unsigned short* to, const float* __restrict from, long n) {
+  long l = 0;
+#ifdef __F16C__
+  for (; l + 8 <= n; l += 8) {
+    dvk_floats f; __builtin_memcpy(&f, from + l, 32);
+    const dvk_halves h = (dvk_halves)__builtin_ia32_vcvtps2ph256(f, 0); __builtin_memcpy(to + l, &h, 16);
+  }
+#endif
+  for (; l < n; ++l) to[l] = f2h(from[l]);
 }
 """
 BF16 = """\
@@ -141,7 +174,7 @@ def prelude(kernels: Iterable[Kernel]) -> str:
         (ORDER, ordered),
         (GATHER, placed),
         (BF16, "bfloat16" in types),
-        (HALF, "float16" in types),
+        (HALF + HALVES, "float16" in types),
     )
     return PRELUDE + "".join(text for text, wanted in parts if wanted)
 
@@ -166,7 +199,7 @@ def literal(value: bool | int | float, want: str) -> str:
     return f"{int(value)}L" if want == "int64" else f"({REGISTER[want]}){int(value)}"
 
 
-def loaded(cell: str, dtype: str, half: tuple[str, str]) -> str:
+def loaded(cell: str, dtype: str, half: tuple[str, str, str]) -> str:
     """Convert an element in memory to a register value."""
     return {
         "bfloat16": f"bf2f({cell})",
@@ -175,7 +208,7 @@ def loaded(cell: str, dtype: str, half: tuple[str, str]) -> str:
     }.get(dtype, cell)
 
 
-def stored(value: str, dtype: str, half: tuple[str, str]) -> str:
+def stored(value: str, dtype: str, half: tuple[str, str, str]) -> str:
     """Convert a register value to its memory type."""
     kinds = {
         "bfloat16": f"f2bf({value})",
@@ -186,14 +219,14 @@ def stored(value: str, dtype: str, half: tuple[str, str]) -> str:
 
 
 def scalar_expression(
-    instr: Instr, a: list[str], condition: list[str], half: tuple[str, str]
+    instr: Instr, a: list[str], condition: list[str], half: tuple[str, str, str]
 ) -> str:
     """One scalar operation on operands of the compute type."""
     op, kind = instr.op, instr.compute
     if instr.call is not None:
         return instr.call.form.format(*a)
     if op == "cast_float16":
-        return f"({half[0].format(half[1].format(a[0]))})"
+        return half[2].format(a[0])
     if op == "cast_bfloat16":
         return f"bf2f(f2bf({a[0]}))"
     if op.startswith("cast_"):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from dvk.composer.codegen.analysis.c_source import CSource
 from dvk.composer.codegen.analysis.online import online_pair
+from dvk.composer.codegen.cpp.half_blocks import BLOCK, HalfBlocks
 from dvk.composer.codegen.cpp.scalar import (
     REGISTER,
     STORAGE,
@@ -41,8 +42,8 @@ class CppWriter(CSource):
 
     buffer = "s"
     """Prefix letter of the buffers that hold values between passes."""
-    half = ("h2f({})", "f2h({})")
-    """Expressions that read and write a float16 element."""
+    half = ("h2f({})", "f2h({})", "dvk_rounded_half({})")
+    """Expressions that read and write a float16 element, and that round a float to one's value."""
     costly_halves = True
     """Reading one takes some ten operations: worth keeping for the next pass over a row."""
 
@@ -65,6 +66,8 @@ class CppWriter(CSource):
             if self.rows and self.loops.online and self.loops.parallel != "inner"
             else None
         )
+        self.loop: HalfBlocks | None = None
+        """The vector loop that is being written, if it may take fp16 elements in blocks, and the lane's value at the start of a block."""
         self.segment = (0, kernel.reduced[-1].size if kernel.reduced else 1)
         """The range of the lane in the current loop."""
 
@@ -87,6 +90,38 @@ class CppWriter(CSource):
         ]
         params += [f"long {name}" for name in k.size_arguments]
         return ", ".join(params)
+
+    def open_vector_loop(
+        self, variable: str, start: str, stop: str, clauses: str = "", *, lane: Var | None = None
+    ) -> None:
+        """Open a loop whose iterations are lanes of vectors; `lane` is the variable of the kernel that advances with it."""
+        loop = HalfBlocks(len(self.lines), self.depth, variable, clauses, start, stop)
+        self.lines += loop.head()
+        self.depth += 1
+        short = lane is None or isinstance(lane.size, int) and lane.size < BLOCK
+        if self.costly_halves and not short:
+            self.loop = loop
+
+    def close(self) -> None:
+        loop = self.loop
+        if loop is None or self.depth != loop.depth + 1:
+            super().close()
+            return
+        self.loop = None
+        self.depth -= 1
+        self.lines[loop.place :] = loop.rewritten(self.lines[loop.place + 2 :])
+
+    def _block_address(self, array: str, dtype: str, offset: Affine) -> str | None:
+        """The address at the start of a block, of an fp16 element that lies beside the next iteration's; None for others."""
+        lane, loop = self.lane, self.loop
+        if loop is None or lane is None or dtype != "float16" or offset.coef(lane) != 1:
+            return None
+        name = self.names[lane]
+        self.names[lane] = "first" if name == loop.variable else "(lo + first)"
+        try:
+            return f"{array} + {self.offset(offset)}"
+        finally:
+            self.names[lane] = name
 
     def signature(self) -> None:
         """Open the function."""
@@ -222,8 +257,13 @@ class CppWriter(CSource):
 
     def _expression(self, instr: Instr) -> str:
         if instr.op == "load":
+            kind = self.k.inputs[instr.buffer].dtype
+            if self.loop is not None and all(b in self.safe for b in instr.bounds):
+                address = self._block_address(f"a{instr.buffer}", kind, instr.offset)
+                if address is not None:
+                    return self.loop.read(address)
             cell = f"a{instr.buffer}[{self.offset(instr.offset)}]"
-            return self._within(instr, loaded(cell, self.k.inputs[instr.buffer].dtype, self.half))
+            return self._within(instr, loaded(cell, kind, self.half))
         if instr.op == "gather":
             return gathered(self, instr)
         if instr.op == "bounded":
@@ -250,6 +290,10 @@ class CppWriter(CSource):
                 f"o{store.buffer}[b * {buffer.shape[1]} + {self.offset(store.offset)}] += {value};"
             )
             return
+        address = self._block_address(f"o{store.buffer}", buffer.dtype, store.offset)
+        if self.loop is not None and address is not None:
+            self.put(f"{self.loop.written(address)} = {value};")
+            return
         self.put(
             f"o{store.buffer}[{self.offset(store.offset)}] = {stored(value, buffer.dtype, self.half)};"
         )
@@ -262,9 +306,7 @@ def ref_of(arg: Argument) -> int:
 
 def simd_loop(writer: CppWriter, lane: Var, clauses: str, start: str, stop: str) -> None:
     """Open a vector loop over part of the lane."""
-    name = writer.names[lane]
-    writer.put(f"#pragma omp simd {clauses}".rstrip())
-    writer.open(f"for (long {name} = {start}; {name} < {stop}; ++{name})")
+    writer.open_vector_loop(writer.names[lane], start, stop, clauses, lane=lane)
 
 
 def gathered(writer: CppWriter, instr: Instr) -> str:
