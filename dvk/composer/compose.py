@@ -37,7 +37,7 @@ from dvk.composer.ir.time_scan import TimeScan
 from dvk.composer.lowering import convolution
 from dvk.composer.lowering.whole_graph import PrimGraph, lower
 from dvk.composer.occasion import is_static
-from dvk.composer.rewrites import cudnn, own_places
+from dvk.composer.rewrites import own_places
 from dvk.records import Candidate, Graph, Task
 
 
@@ -402,7 +402,7 @@ class _Programs:
             part.task.device,
             self._makers,
             self.recurrences,
-            cudnn.RECIPE in part.plan.recipes,
+            part.plan.recipes,
             writer.splits_rows,
             made is part.composition.back,
             writer.launch_layer,

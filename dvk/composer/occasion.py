@@ -11,7 +11,7 @@ from dvk.composer.ir.nodes import EIGHTHS, View
 from dvk.composer.lowering import CODEGEN_RULES, RULES, attention, lower
 from dvk.composer.lowering.dispatch import BLOCK_PRODUCTS
 from dvk.composer.lowering.sums_at_places import SCATTERED
-from dvk.composer.rewrites import convolution_bias, cudnn, huge_pages
+from dvk.composer.rewrites import convolution_bias, cudnn, huge_pages, layout, packed_weights
 from dvk.records import Graph
 
 
@@ -78,6 +78,14 @@ class Occasion:
 
     def calls_convolution(self) -> bool:
         return any(cudnn.measured(node, str) for node in self.graph.nodes)
+
+    def packs_weights(self) -> bool:
+        """A call of the library may read weights in the library's own layout, perhaps in channels-last memory."""
+        return any(
+            packed_weights.calls(graph)
+            for graph in (self.graph, layout.rewrite(self.graph, self.device))
+            if graph is not None
+        )
 
     def is_static(self) -> bool:
         return is_static(self.graph)

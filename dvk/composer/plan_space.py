@@ -33,15 +33,17 @@ MEASURED = (
     "nucleus",
     "operator_parts",
     "pack_linears",
+    "packed_weights",
     "recurrent_cells",
     "recurrent_sequences",
 )
 """Recipes that may lose: tried against the best so far. The others always save work."""
-FIRST = ("channels_last", "chunked_steps")
+FIRST = ("channels_last", "chunked_steps", "packed_weights")
 """Recipes that are tried before the others, as they gain most where they apply."""
 WITH = {
     "own_attention": ("own_matmul",),
     "own_convolution": ("channels_last",),
+    "packed_weights": ("channels_last",),
     "operator_parts": ("own_windows", "own_gathers", "own_moves", "own_arg_reductions"),
     "grouped_experts": ("own_gathers", "own_matmul", "own_scans"),
 }

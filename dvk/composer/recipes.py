@@ -31,6 +31,7 @@ from dvk.composer.rewrites import (
     layout,
     nucleus,
     operator_parts,
+    packed_weights,
     packing,
     repeated,
     scale,
@@ -301,6 +302,13 @@ RECIPES: dict[str, Recipe] = {
             needs=Occasion.calls_convolution,
         ),
         Recipe(
+            packed_weights.RECIPE,
+            "a convolution in channels-last memory or a large linear, in float32, stays with the library and has weights of the module",
+            kind="host",
+            devices=("cpu",),
+            needs=Occasion.packs_weights,
+        ),
+        Recipe(
             "cuda_graph",
             "no random numbers, no writes into arguments: every call runs the same kernels",
             kind="host",
@@ -339,34 +347,6 @@ RECIPES: dict[str, Recipe] = {
 }
 OWN_FAMILIES = tuple(name for name in RECIPES if name.startswith("own_"))
 """Kernel families that replace calls which torch computes well itself: measurement decides whether they pay."""
-NOT_IN_DSL = (
-    *OWN_FAMILIES,
-    "attention",
-    "attention_finite",
-    "batch_norm_training",
-    "collapse_linear_reduction_finite",
-    COLUMN_SUMS,
-    "chunked_steps",
-    common_loops.RECIPE,
-    "common_subexpressions",
-    "convolution_bias",
-    cudnn.RECIPE,
-    "distances",
-    experts.RECIPE,
-    "fold_batch_norm_finite",
-    "fold_scale",
-    "huge_pages",
-    "lists_apart",
-    "nucleus",
-    "operator_parts",
-    "pack_linears",
-    "recurrent_cells",
-    "recurrent_sequences",
-    "unroll_reductions",
-)
-"""Recipes that the compact dialect cannot express, except as listed by back end."""
-DSL_BY_BACKEND = {"triton": ("own_matmul",)}
-"""Back end → recipes that its dialect can express after all; see `not_in_dsl`."""
 IN_TRAINING = ("dead_code", "common_subexpressions")
 """Rewrites that hold for the programs of a training step, too."""
 
@@ -415,7 +395,7 @@ def applicable_to(
     but = [
         recipe.name
         for recipe in RECIPES.values()
-        if recipe.name == "cuda_graph"
+        if recipe.name in ("cuda_graph", packed_weights.RECIPE)
         or not recipe.exact
         or (recipe.rewrite is not None and recipe.name not in IN_TRAINING)
     ]
@@ -432,11 +412,6 @@ def applicable_to(
 def inexact(names: Iterable[str]) -> list[str]:
     """Those of some recipes that are exact for finite values alone."""
     return [name for name in names if name in RECIPES and not RECIPES[name].exact]
-
-
-def not_in_dsl(backend: str) -> tuple[str, ...]:
-    """Recipes that the compact dialect cannot express."""
-    return tuple(name for name in NOT_IN_DSL if name not in DSL_BY_BACKEND.get(backend, ()))
 
 
 def rewrite(graph: Graph, names: tuple[str, ...], device: str) -> Graph:

@@ -14,7 +14,7 @@ from torch import nn
 
 from dvk.composer import Plan, applicable, compose
 from dvk.composer.compose import fuse
-from dvk.composer.recipes import not_in_dsl
+from dvk.composer.dialect import not_in_dsl
 from dvk.nanolang import structures
 from dvk.records import Task
 from tests.cli import warm

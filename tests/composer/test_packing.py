@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dvk.composer import applicable
-from dvk.composer.recipes import not_in_dsl
+from dvk.composer.dialect import not_in_dsl
 from dvk.nanolang import structures
 from tests.composer.programs import Program, capture, compiled, differences
 

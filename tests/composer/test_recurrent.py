@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from dvk.composer import CannotCompose, Plan, applicable, compose
+from dvk.composer.dialect import not_in_dsl
 from dvk.composer.ir.effects import draws
-from dvk.composer.recipes import not_in_dsl
 from dvk.nanolang import structures
 from tests.composer.programs import TASK, Program, capture, compiled, differences, drop_in
 

@@ -10,12 +10,12 @@ import builtins
 import keyword
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dvk.composer.dropin import going_back, time_scans
+from dvk.composer.dropin import going_back, library_calls, time_scans
 from dvk.composer.dropin.layouts import inplace_pairs
 from dvk.composer.dropin.results import Layout, Results, results
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
@@ -25,12 +25,12 @@ from dvk.composer.ir.effects import written
 from dvk.composer.ir.loops import Buffer, Kernel
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.composer.ir.recurrence import RECURRENT, Recurrence
-from dvk.composer.ir.text import literal, spelled
+from dvk.composer.ir.text import literal
 from dvk.composer.ir.time_scan import TIME_SCAN, TimeScan
 from dvk.composer.lowering.dispatch import FINITE
 from dvk.composer.lowering.sums_at_places import SCATTERED
 from dvk.composer.lowering.whole_graph import PrimGraph
-from dvk.composer.rewrites import cudnn
+from dvk.composer.rewrites import packed_weights
 from dvk.composer.runtime import sources as runtime_sources
 from dvk.records import Graph, Node
 
@@ -79,7 +79,7 @@ class HostWriter:
     Args:
         makers: those of earlier programs in the same drop-in; tensors derived from the same weights are made once.
         recurrences: those of earlier programs in the same drop-in.
-        benchmark: cuDNN measures the algorithms of convolutions.
+        called: recipes that change how libraries are called.
         splits_rows, run_scan: as for `Codegen`, `run_scan` its `launch_layer`.
         frees_inputs: the caller holds none of the arguments.
     """
@@ -95,7 +95,7 @@ class HostWriter:
         device: str,
         makers: Makers | None = None,
         recurrences: Recurrences | None = None,
-        benchmark: bool = False,
+        called: Collection[str] = (),
         splits_rows: bool = False,
         frees_inputs: bool = False,
         run_scan: Callable[[str, Sequence[str]], str] = lambda name, _: name,
@@ -103,7 +103,7 @@ class HostWriter:
         self.frees_inputs = frees_inputs
         self.graph, self.prims, self.part, self.kernels = graph, prims, part, kernels
         self.launch, self.allow_inplace = launch, inplace
-        self.device, self.benchmark = device, benchmark
+        self.device, self.called = device, called
         self.splits_rows, self.run_scan = splits_rows, run_scan
         self.lines: list[str] = []
         self.names: dict[IRNode, str] = {}
@@ -113,6 +113,7 @@ class HostWriter:
         self.inplace: dict[str, dict[int, int]] = {}
         self.outputs = output_bases(prims)
         self.counter = 0
+        self.packed = packed_weights.calls(graph) if packed_weights.RECIPE in called else {}
         self.left: dict[str, tuple[str, str]] = {}
         self.allocated: dict[IRNode, Layout] = {}
         self.writes = going_back.Writes(graph, self.lines, self.value)
@@ -211,10 +212,16 @@ class HostWriter:
         )
         return f"_c{key}"
 
+    def made_once(self, source: str, origins: tuple[str, ...], operands: Sequence[str]) -> str:
+        """The text of what a function makes once, until a weight changes; `origins` name its operands (see `origin`)."""
+        key = self._maker(source, origins)
+        given = ", ".join(operands) + ("," if len(operands) == 1 else "")
+        return f"dvk_derived(_dvk_values, {key}, ({given}), _dvk_make{key})"
+
     def _maker(self, source: str, operands: tuple[str, ...]) -> int:
         return self.makers.setdefault((source, operands), len(self.makers))
 
-    def _origin(self, operand: Any) -> str:
+    def origin(self, operand: Any) -> str:
         """Name a weight by its path, which programs of one module share; other names belong to this program alone."""
         view = self.prims.values[operand["ref"]]
         node = view.base.node if not view.steps else None
@@ -381,12 +388,9 @@ class HostWriter:
         if source.node is not None and source.node.op == "input":
             self.lines.append(f"{name} = bool(torch.isfinite({value}).all())")
         else:
-            key = self._maker(
-                "lambda w: bool(torch.isfinite(w).all())", (self._origin(node.args[0]),)
-            )
-            self.lines.append(
-                f"{name} = dvk_derived(_dvk_values, {key}, ({value},), _dvk_make{key})"
-            )
+            make = "lambda w: bool(torch.isfinite(w).all())"
+            made = self.made_once(make, (self.origin(node.args[0]),), [value])
+            self.lines.append(f"{name} = {made}")
         self.lines += [f"if not {name}:", f"    {steps.GO_BACK}"]
 
     def _recurrence(self, node: Node, name: str) -> None:
@@ -419,12 +423,8 @@ class HostWriter:
         if node.op == "checked":
             return f"{args[0]} if dvk_finite({args[1]}, {args[2]}) else ({node.kwargs['make']})({', '.join(args[3:])})"
         if node.op == "derived":
-            key = self._maker(node.kwargs["make"], tuple(self._origin(a) for a in node.args))
-            sources = ", ".join(args) + ("," if len(args) == 1 else "")
-            return f"dvk_derived(_dvk_values, {key}, ({sources}), _dvk_make{key})"
-        return (cudnn.measured(node, self._literal) if self.benchmark else None) or spelled(
-            node, self.value
-        )
+            return self.made_once(node.kwargs["make"], tuple(map(self.origin, node.args)), args)
+        return library_calls.text(self, node)
 
     def _literal(self, value: Any) -> str:
         return literal(value, self.value)

@@ -60,13 +60,13 @@ def rewrite(graph: Graph, device: str = "cuda") -> Graph | None:
     nodes = {n.name: n for n in graph.nodes}
     replacement: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        if node.name in kept or node.shape is None or not _channels_last(node.shape):
+        if node.name in kept or node.shape is None or not channels_last(node.shape):
             continue
         if packet(node) in CONVOLUTIONS and len(node.shape) in FORMATS:
-            laid[node.name] = _channels_last(node.shape)
+            laid[node.name] = channels_last(node.shape)
             replacement[node.name] = _convolution(node, nodes, laid)
         elif _follows(node, laid, nodes) and not is_output(readers[node.name]):
-            laid[node.name] = _channels_last(node.shape)
+            laid[node.name] = channels_last(node.shape)
             replacement[node.name] = [node.model_copy(update={"strides": laid[node.name]})]
     return (
         outputs_as_before(rebuilt(graph, replacement, {}), original, set(laid))
@@ -82,11 +82,11 @@ def _convolution(
     before, weight = nodes[ref(node.args[0]) or ""], nodes[ref(node.args[1]) or ""]
     made: list[Node] = []
     args = list(node.args)
-    if before.name not in laid and before.strides != _channels_last(before.shape or ()):
+    if before.name not in laid and before.strides != channels_last(before.shape or ()):
         kwargs = {"memory_format": {"memory_format": FORMATS[len(node.shape or ())]}}
         made.append(_moved(before, f"{node.name}_x", "aten.contiguous.default", kwargs))
         args[0] = {"ref": made[-1].name}
-    strided = _channels_last(weight.shape or ())
+    strided = channels_last(weight.shape or ())
     if weight.op in ("param", "buffer", "derived") and weight.strides != strided:
         make = f"lambda w: w.contiguous(memory_format=torch.{FORMATS[len(node.shape or ())]})"
         made.append(_moved(weight, f"{node.name}_l", "derived", {"make": make}))
@@ -103,7 +103,7 @@ def _moved(node: Node, name: str, op: str, kwargs: dict[str, Any]) -> Node:
             "args": ({"ref": node.name},),
             "target": None,
             "kwargs": kwargs,
-            "strides": _channels_last(node.shape or ()),
+            "strides": channels_last(node.shape or ()),
         }
     )
 
@@ -117,7 +117,7 @@ def _follows(node: Node, laid: dict[str, tuple[int, ...]], nodes: dict[str, Node
     return any(source in laid and nodes[source].shape == node.shape for source in read)
 
 
-def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a tensor [N, C, ...] whose channels are adjacent; none for other ranks."""
     if not 3 <= len(shape) <= 5:
         return ()

@@ -25,6 +25,7 @@ FILES = (
     "guarded.py",
     "cpp_load.py",
     "convolution.py",
+    "packed_weights.py",
     "rebuild.py",
     "finite.py",
     "going_back.py",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dvk import aten
-from dvk.composer import recipes
+from dvk.composer import dialect, recipes
 from dvk.composer.algorithms import algorithms, elements, name_of, numbers, usual
 from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen.analysis.work import does
@@ -103,7 +103,7 @@ def structures(captured: CapturedGraph, backend: BackendName) -> list[tuple[str,
     """Recipe sets worth a variant: all of them first, none (all work left to torch) last."""
     applicable = tuple(
         recipes.applicable(
-            captured.graph, DEVICES[backend], backend, but=recipes.not_in_dsl(backend)
+            captured.graph, DEVICES[backend], backend, but=dialect.not_in_dsl(backend)
         )
     )
     names = tuple(n for n in applicable if recipes.RECIPES[n].kind != "schedule")
@@ -181,7 +181,7 @@ def described(captured: CapturedGraph, plan: Plan, backend: BackendName) -> Plan
         words.append("epilogue separate")
     if any(k.family == "product" for k in fused(captured, plan.recipes, backend).ordered):
         words.append("own products")
-    elif "own_matmul" not in recipes.not_in_dsl(backend) and any(
+    elif "own_matmul" not in dialect.not_in_dsl(backend) and any(
         operator in MULTIPLYING and node.dtype in FLOATS
         for operator, node in zip(operators, captured.graph.nodes, strict=True)
     ):

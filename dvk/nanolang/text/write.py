@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dvk.composer import recipes
+from dvk.composer import dialect, recipes
 from dvk.composer.algorithms import usual
 from dvk.composer.capture.export import CapturedGraph
 from dvk.composer.codegen import triton
@@ -78,7 +78,7 @@ def _forget(key: int) -> None:
 
 def fused(captured: CapturedGraph, names: tuple[str, ...], backend: BackendName) -> Composition:
     """The kernels of a graph under some recipes, with symbolic sizes, in families that the dialect supports."""
-    names = tuple(n for n in names if n not in recipes.not_in_dsl(backend))
+    names = tuple(n for n in names if n not in dialect.not_in_dsl(backend))
     whole = nano_context(captured)
     key = (
         id(captured),
