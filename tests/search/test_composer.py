@@ -60,6 +60,8 @@ def test_the_layout_is_decided_first_and_the_others_are_tried_upon_it(conv, gain
     proposals = search(conv)
     assert ["channels_last" in c.recipes for c in next(proposals)] == [False, True]
     others = proposals.send([verdict(1.0), verdict(2.0 if gains else 0.5)])
+    # It came with packed weights, and may gain without them.
+    others = [c for c in others if c.title != "with channels_last"]
     assert others and all(("channels_last" in c.recipes) is gains for c in others)
     assert all(("channels_last" in c.title) is gains for c in others)
 
