@@ -20,9 +20,10 @@ from dvk.records import Graph, Node
 
 RECIPE = "packed_weights"
 HELD = ("param", "buffer", "derived")
-LARGE = {1: 1 << 20, 2: 1 << 18}
-"""Rows → elements of a linear's weight from which packing gains. On one core of an AMD EPYC (AVX2), with weights of these sizes, it took
-0.72 to 1.05 of the time for 1 to 256 rows; with 256 × 256, 0.95 to 1.9, as the call itself costs more than the copy."""
+LARGE = {1: 1 << 21, 2: 1 << 18}
+"""Rows (2: or more) → elements of a linear's weight from which packing gains. Calls with weights of these sizes took 0.6 to 1.05 of the
+time on one core of an AMD EPYC (AVX2), for 1 to 512 rows. One row with 1024 × 1024 took up to 1.2, and up to 64 rows with 256 × 256 up to
+1.4, as the call itself costs more than the copy."""
 
 
 @dataclass(frozen=True)
