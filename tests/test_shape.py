@@ -146,7 +146,7 @@ ROOMS: dict[str, list[set[str]]] = {
         {"occasion"},
         {"recipe"},
         {"recipes", "algorithms"},
-        {"compose"},
+        {"compose", "dialect"},
         {"plan_line", "kernel_classes"},
         {"plan_space"},
         {"plan_change", "plan_list"},

@@ -19,7 +19,7 @@ from dvk.composer.runtime.packed_weights import (
     dvk_packed_matrix,
 )
 from tests.composer.programs import capture, differences, drop_in
-from tests.composer.test_library_operators import Seen, compiled
+from tests.composer.seen_operators import Seen, compiled
 
 randn = torch.randn
 needs_onednn = pytest.mark.skipif(

@@ -212,16 +212,16 @@ class HostWriter:
         )
         return f"_c{key}"
 
-    def made_once(self, source: str, origins: tuple[str, ...], operands: Sequence[str]) -> str:
-        """The text of what a function makes once, until a weight changes; `origins` name its operands (see `origin`)."""
-        key = self._maker(source, origins)
-        given = ", ".join(operands) + ("," if len(operands) == 1 else "")
+    def _made_once(self, source: str, operands: Sequence[Any]) -> str:
+        """The text of what a function makes of some operands once, until a weight changes."""
+        key = self._maker(source, tuple(map(self._origin, operands)))
+        given = ", ".join(map(self._literal, operands)) + ("," if len(operands) == 1 else "")
         return f"dvk_derived(_dvk_values, {key}, ({given}), _dvk_make{key})"
 
     def _maker(self, source: str, operands: tuple[str, ...]) -> int:
         return self.makers.setdefault((source, operands), len(self.makers))
 
-    def origin(self, operand: Any) -> str:
+    def _origin(self, operand: Any) -> str:
         """Name a weight by its path, which programs of one module share; other names belong to this program alone."""
         view = self.prims.values[operand["ref"]]
         node = view.base.node if not view.steps else None
@@ -389,8 +389,7 @@ class HostWriter:
             self.lines.append(f"{name} = bool(torch.isfinite({value}).all())")
         else:
             make = "lambda w: bool(torch.isfinite(w).all())"
-            made = self.made_once(make, (self.origin(node.args[0]),), [value])
-            self.lines.append(f"{name} = {made}")
+            self.lines.append(f"{name} = {self._made_once(make, node.args[:1])}")
         self.lines += [f"if not {name}:", f"    {steps.GO_BACK}"]
 
     def _recurrence(self, node: Node, name: str) -> None:
@@ -423,8 +422,9 @@ class HostWriter:
         if node.op == "checked":
             return f"{args[0]} if dvk_finite({args[1]}, {args[2]}) else ({node.kwargs['make']})({', '.join(args[3:])})"
         if node.op == "derived":
-            return self.made_once(node.kwargs["make"], tuple(map(self.origin, node.args)), args)
-        return library_calls.text(self, node)
+            return self._made_once(node.kwargs["make"], node.args)
+        packed = self.packed.get(node.name)
+        return library_calls.text(node, self.called, packed, self.value, self._made_once)
 
     def _literal(self, value: Any) -> str:
         return literal(value, self.value)

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any
 
 from dvk.composer.ir.text import literal, spelled
 from dvk.composer.rewrites import cudnn, packed_weights
 from dvk.records import Node
 
-if TYPE_CHECKING:
-    from dvk.composer.dropin.forward import HostWriter
 
+def text(
+    node: Node,
+    called: Collection[str],
+    packed: packed_weights.Call | None,
+    name: Callable[[str], str],
+    made_once: Callable[[str, Sequence[Any]], str],
+) -> str:
+    """The call of an operator of PyTorch.
 
-def text(host: HostWriter, node: Node) -> str:
-    """The call of an operator of PyTorch."""
-    found = None
-    if cudnn.RECIPE in host.called:
-        found = cudnn.measured(node, lambda value: literal(value, host.value))
-    elif node.name in host.packed:
-        found = _packed(host, host.packed[node.name])
-    return found or spelled(node, host.value)
-
-
-def _packed(host: HostWriter, call: packed_weights.Call) -> str:
-    """The call with a weight that is packed once."""
-
-    def one(operand: object) -> str:
-        return literal(operand, host.value)
-
-    weight = host.made_once(call.make, (host.origin(call.weight),), [one(call.weight)])
-    given = ", ".join([one(call.x), weight, one(call.bias), *call.numbers])
-    return f"{call.function}({given})"
+    Args:
+        called: the plan's recipes.
+        packed: the call with a packed weight, if it has one.
+        name: gives the name of a value.
+        made_once: gives the text of what a function makes of operands once, until a weight changes.
+    """
+    one = partial(literal, name=name)
+    if packed is not None:
+        weight = made_once(packed.make, [packed.weight])
+        given = [one(packed.x), weight, one(packed.bias), *packed.numbers]
+        return f"{packed.function}({', '.join(given)})"
+    found = cudnn.measured(node, one) if cudnn.RECIPE in called else None
+    return found or spelled(node, name)
