@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from dvk.composer.dropin import going_back, library_calls, time_scans
+from dvk.composer.dropin.dead_memory import DeadMemory, allocation, may_hold
 from dvk.composer.dropin.layouts import inplace_pairs
 from dvk.composer.dropin.results import Layout, Results, results
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
@@ -116,6 +117,7 @@ class HostWriter:
         self.packed = packed_weights.calls(graph) if packed_weights.RECIPE in called else {}
         self.left: dict[str, tuple[str, str]] = {}
         self.allocated: dict[IRNode, Layout] = {}
+        self.dead = DeadMemory(self.lines)
         self.writes = going_back.Writes(graph, self.lines, self.value)
 
     def program(self) -> ForwardProgram:
@@ -140,11 +142,11 @@ class HostWriter:
                 if at == number and self.names.get(p) not in (None, *alive)
             ]
             if dead:
-                self.lines.append(f"del {', '.join(dict.fromkeys(dead))}")
+                self.dead.drop(dict.fromkeys(dead))
         steps_end = len(self.lines)
         result = self._tree(self.graph.outputs)
         tail = tuple(self.lines[steps_end:])
-        self.lines = self.writes.restored()
+        self.lines = [line for line in self.writes.restored() if line]
         derived = [f"_dvk_make{number} = {source}" for (source, _), number in self.makers.items()]
         return ForwardProgram(
             self.lines,
@@ -314,8 +316,7 @@ class HostWriter:
             if number in pairs:
                 self.names[buffer.prim] = inputs[pairs[number]]
             else:
-                self.names[buffer.prim] = self._fresh()
-                self._allocate(self.names[buffer.prim], buffer, kernel, inputs)
+                self.names[buffer.prim] = self._memory(buffer, kernel, inputs)
             outputs.append(self.names[buffer.prim])
             if number not in kernel.updated:
                 self.allocated[buffer.prim] = buffer.shape, buffer.strides, buffer.dtype
@@ -327,29 +328,18 @@ class HostWriter:
             f"{name} = dvk_strided({name}, {buffer.strides!r}, {buffer.shape!r}, torch.{buffer.dtype})"
         )
 
-    def _allocate(self, name: str, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> None:
-        """Allocate an output; `inputs` are the names of the tensors that the kernel reads."""
-        outside = (buffer.shape, buffer.strides, buffer.dtype)
-        read = list(zip(inputs, kernel.inputs, strict=True))
-        like = next((i for i, b in read if (b.shape, b.strides, b.dtype) == outside), None)
-        near = next((i for i, b in read if b.dtype == buffer.dtype), None)
-        # Methods of a tensor take half the time of functions with a device argument: nothing to parse.
-        new = f"{near}.new_empty" if near else "torch.empty"
-        if buffer.prim.op == "scatter":
-            new = new.replace("empty", "zeros")
-        where = (
-            ""
-            if near
-            else f", dtype=torch.{buffer.dtype}"
-            + (f", device='{self.device}'" if self.device != "cpu" else "")
-        )
-        if like is not None:
-            make = f"torch.{'zeros' if 'zeros' in new else 'empty'}_like({like})"
-        elif buffer.strides == contiguous_strides(buffer.shape):
-            make = f"{new}({buffer.shape!r}{where})"
-        else:
-            make = f"{new}_strided({buffer.shape!r}, {buffer.strides!r}{where})"
-        self.lines.append(f"{name} = {make}")
+    def _memory(self, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> str:
+        """The name of an output's memory: on a CPU that of a dead value of the same layout, if there is one."""
+        layout = buffer.shape, buffer.strides, buffer.dtype
+        reuses = self.device == "cpu" and buffer.prim.op != "scatter"
+        name = self.dead.take(layout) if reuses else None
+        if name is None:
+            name = self._fresh()
+            read = list(zip(inputs, kernel.inputs, strict=True))
+            self.lines.append(f"{name} = {allocation(buffer, read, self.device)}")
+        held = any(map(may_hold, self.part.users[buffer.prim]))
+        self.dead.made[name] = None if held or not reuses else layout
+        return name
 
     def _extern(self, prim: IRNode) -> None:
         node = prim.node
