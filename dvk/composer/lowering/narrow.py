@@ -6,6 +6,8 @@ Only casts, views, copies and scaled matmuls know fp8 in PyTorch.
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from functools import cache
 from typing import Any
 
@@ -28,12 +30,23 @@ from dvk.records import Node
 CASTS = ("to", "_to_copy", "type_as", "float", "half", "bfloat16", "double")
 
 
+PROBE = "import torch; print(torch.tensor(1e4, device='cuda').to(torch.float8_e4m3fn).float().isnan().item())"
+
+
 @cache
-def overflow_is_nan() -> bool:
-    """Whether numbers beyond e4m3fn's largest become NaN in this PyTorch; later versions give the largest one."""
+def overflow_is_nan(device: str) -> bool:
+    """Whether numbers beyond e4m3fn's largest become NaN in this PyTorch; later versions give the largest one.
+
+    A GPU's casts saturate since an earlier version than a CPU's (PyTorch pull requests 177870 and 178817). Where the CPU's do not, another
+    process asks the GPU, so that this one gets no CUDA context.
+    """
     import torch  # lowering loads none
 
-    return bool(torch.tensor(1e4).to(torch.float8_e4m3fn).float().isnan())
+    on_cpu = bool(torch.tensor(1e4).to(torch.float8_e4m3fn).float().isnan())
+    if device != "cuda" or not on_cpu:
+        return on_cpu
+    asked = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True)
+    return asked.stdout.strip() != "False"
 
 
 def _cast(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> View | None:
@@ -46,7 +59,7 @@ def _cast(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) ->
             x = low.pointwise("cast", x, dtype=x.dtype, compute="float32")
         return low.pointwise("as", x, dtype=node.dtype, compute=register_type(node.dtype))
     stored = low.rounded_as_stored(x)
-    if node.dtype == "float8_e4m3fn" and overflow_is_nan():
+    if node.dtype == "float8_e4m3fn" and overflow_is_nan(low.device):
         far = low.pointwise("gt", low.pointwise("abs", stored), 464.0)
         stored = low.pointwise("where", far, math.nan, stored, dtype="float32", compute="float32")
     return low.pointwise("cast", stored, dtype=node.dtype, compute="float32")

@@ -182,8 +182,9 @@ def _var(
         return value
     if not keepdim:
         average = average.then("reshape", value.shape, value.shape)
-    # Eager updates a running mean; an infinite element turns it into NaN, and the variance with it.
-    middle = low.pointwise("where", low.pointwise("isnan", value), math.nan, average)
+    # Eager updates a running mean: an infinite element turns it into NaN. The variance is NaN then, too, but the mean must not depend on
+    # its sum: Triton 3.6 does not compile such a kernel ("operand #0 does not dominate this use").
+    middle = low.pointwise("where", low.pointwise("isinf", average), math.nan, average)
     return value, low.typed(middle, x.dtype)
 
 
