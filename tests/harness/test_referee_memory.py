@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from dvk.harness import JudgeSpec
@@ -60,3 +63,8 @@ def test_what_the_judge_keeps_is_in_proportion_to_the_limit(limit: int) -> None:
     kept = sum(memory_budget.budgets("cpu", 1, limit))
     assert kept + memory_budget.FLUSH_BYTES < beside <= 1.5 * limit + memory_budget.FLUSH_BYTES
     assert memory_budget.beside_the_reference("cuda", limit) == 0
+
+
+def test_the_allocator_takes_the_setting_for_large_blocks() -> None:
+    text = "from dvk.harness.transport.memory_budget import keep_large_blocks_whole as keep; keep()"
+    subprocess.run([sys.executable, "-W", "error", "-c", text], check=True)

@@ -49,7 +49,7 @@ from dvk.harness.checking.weight_sets import INTEGERS, WeightSets
 from dvk.harness.checking.written_inputs import WrittenInputs
 from dvk.harness.seeds import derived
 from dvk.harness.transport.calls import Buffers, NotDifferentiable
-from dvk.harness.transport.memory_budget import budgets
+from dvk.harness.transport.memory_budget import budgets, release_cached
 from dvk.tasks.build import BuiltTask
 
 
@@ -127,6 +127,7 @@ class Cases:
             self._kept[key] = None
             return None
         self._keep(key, case)
+        release_cached()  # a case of another size could not use these blocks
         return case
 
     def state(self, weights: int) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from dvk.harness.timing.overhead import corrected_ms, tolerated_ms
 from dvk.harness.timing.paired_timer import InputChanged, OutOfBoundsWrite, PairedTimer
 from dvk.harness.timing.thread_sampler import ENOUGH_SEEN
 from dvk.harness.transport.link import Gone
+from dvk.harness.transport.memory_budget import release_cached
 from dvk.records import Status, Task
 
 Say = Callable[[str], None]
@@ -300,6 +301,7 @@ class CandidateEvaluation:
     @contextmanager
     def _timing(self) -> Iterator[None]:
         """The device is held for a measurement."""
+        release_cached()  # the timed processes may need it
         self.say("queue")
         with self.lane(True):
             self.stage = "time"

@@ -39,7 +39,7 @@ from dvk.harness.timing.roofline_bytes import needed_bytes
 from dvk.harness.transport import process_memory
 from dvk.harness.transport.calls import put_buffers
 from dvk.harness.transport.link import Gone
-from dvk.harness.transport.memory_budget import budgets, release_cached
+from dvk.harness.transport.memory_budget import budgets, keep_large_blocks_whole, release_cached
 from dvk.records import Task
 from dvk.sandbox import RequestChannel
 from dvk.tasks.build import build
@@ -86,6 +86,7 @@ class _Referee:
             before.cases.release(draws=True)
             process_memory.give_back()
         if self.task.device == "cuda":
+            keep_large_blocks_whole()
             torch.cuda.init()
         self.lock: DeviceLock = (
             before.lock if before is not None else DeviceLock(_device_name(self.task))

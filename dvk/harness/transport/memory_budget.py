@@ -27,6 +27,26 @@ FLUSH_BYTES = 256 << 20
 IDLE_BYTES = 1 << 30
 """GPU memory that PyTorch may cache; one of ten candidates' processes cached 22 GB, and others failed."""
 
+WHOLE_MB = 512
+"""Size from which a block of a referee's GPU memory is not split."""
+
+
+def keep_large_blocks_whole() -> None:
+    """Have PyTorch's allocator split no large block of GPU memory in this process.
+
+    A referee draws tensors of many sizes. A small tensor in what is left of a large block would keep all of it from other processes, since
+    `release_cached` releases whole blocks only.
+    """
+    import torch
+
+    names = (
+        "_accelerator_setAllocatorSettings",
+        "_cuda_cudaCachingAllocator_set_allocator_settings",
+    )
+    for setting in filter(None, (getattr(torch._C, name, None) for name in names)):
+        setting(f"max_split_size_mb:{WHOLE_MB}")
+        return
+
 
 def release_cached() -> None:
     """Release PyTorch's unused GPU memory if it is large, since other processes cannot use it."""
