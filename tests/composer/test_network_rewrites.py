@@ -12,6 +12,7 @@ from torch import nn
 from dvk.composer import CapturedGraph
 from dvk.composer.capture.batch import capture_many
 from dvk.composer.compose import fuse_graph
+from dvk.composer.ir.loops import Ref
 from dvk.composer.occasion import is_static
 from dvk.composer.recipes import applicable
 from dvk.composer.rewrites import batch_norm_training, convolution_bias, layout
@@ -135,6 +136,18 @@ def test_a_norm_is_kernels_where_nothing_else_reduces(layer: nn.Module) -> None:
     assert {"batch_norm_training", "fuse_rowwise"} <= set(names)
     made = fuse_graph(graph, tuple(names), "cuda")
     assert not any("var_mean" in prim.op for prim in made.part.users)
+
+
+def test_the_mean_of_a_norm_needs_no_variance() -> None:
+    """Triton 3.6 does not compile a kernel whose mean depends on its second sum; an infinite element still makes the mean NaN."""
+    graph = capture(Stack(nn.BatchNorm2d(6), nn.ReLU()), torch.randn(4, 6, 9, 7)).graph
+    (kernel,) = fuse_graph(graph, tuple(applicable(graph, "cuda", "triton")), "cuda").ordered
+    sums: dict[int, set[int]] = {}
+    for instr in kernel.instrs:
+        own = {instr.id} if instr.op == "reduce_sum" else set()
+        sums[instr.id] = own.union(*(sums[a.id] for a in instr.args if isinstance(a, Ref)))
+    # The mean and the running one; the running variance and the result.
+    assert sorted(len(sums[store.value]) for store in kernel.stores) == [1, 1, 2, 2]
 
 
 def test_a_norm_in_eval_mode_stays() -> None:

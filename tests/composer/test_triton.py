@@ -289,6 +289,25 @@ def test_variance_of_a_long_row_reads_it_once_when_online() -> None:
     assert renderer.render(kernel, replace(online, online=False)).count("for r0") == 2
 
 
+@pytest.mark.parametrize("kind", ["persistent", "looped", "split"])
+def test_row_values_are_stored_last_computed_first(kind: str) -> None:
+    """Triton 3.6 does not compile these kernels otherwise: "operand #0 does not dominate this use"."""
+
+    def updated(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean = x.mean(1, True)
+        var = (x - mean).square().mean(1, True)
+        safe = torch.where(var > 1e-3, mean, 0.0)
+        return safe, a + (var - a) * 0.1, (x - safe) * torch.rsqrt(var), b + (safe - b) * 0.1
+
+    kernel = kernel_of(updated, meta(64, 1600, 40), meta(64, 1, 40), meta(64, 1, 40))
+    schedule = next(s for s in renderer.schedules(kernel) if s.kind == kind)
+    last = renderer.functions(kernel, schedule)[0][-1].text.splitlines()
+    stored = [line for line in last if line.startswith("    tl.store(o")]
+    values = [int(line.split(", v")[1].split(",")[0].rstrip(")")) for line in stored]
+    assert len(values) >= 3
+    assert values == sorted(values, reverse=True)
+
+
 def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_kernel() -> None:
     kernel = kernel_of(lambda x: x.sum(), meta(1 << 12, 1 << 12))
     schedule = renderer.default_schedule(kernel)

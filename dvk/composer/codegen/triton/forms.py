@@ -71,8 +71,7 @@ def persistent(kernel: Kernel, schedule: TritonPersistent, axes: list[TileAxis])
     _place(writer, rows)
     writer.tile.define(row, "0")
     whole_rows(writer, row, kernel.instrs)
-    for store in kernel.stores:
-        writer.store(store)
+    writer.store_all(kernel.stores)
     return _function(writer, schedule.warps, rows)
 
 
@@ -160,8 +159,7 @@ def looped(kernel: Kernel, schedule: TritonLooped, axes: list[TileAxis]) -> Trit
             hints = schedule.evict and len(passes) > 1
             policy = "" if not hints else "evict_first" if stage == passes[-1] else "evict_last"
             row_pass(writer, stage, row, "0", row.size, policy)
-    for store in writer.row_stores():
-        writer.store(store)
+    writer.store_all(writer.row_stores())
     return _function(writer, schedule.warps, rows)
 
 

@@ -139,8 +139,7 @@ def _pass(
         tile.put(
             f"tl.store({' + '.join([buffer, *parts])}, v{reduce.id}{', ' + mask if mask else ''})"
         )
-    for store in row_stores:
-        writer.store(store, f"({piece} == 0)")
+    writer.store_all(row_stores, f"({piece} == 0)")
     grid = partials.splits
     for axis in rows:
         grid *= axis.blocks
@@ -161,8 +160,7 @@ def _finish(
     )
     writer.tile.place(axis, writer.tile.programs([(axis.program, axis.blocks)])[axis.program])
     used = _row_values(writer, partials, [s.value for s in stores])
-    for store in stores:
-        writer.store(store)
+    writer.store_all(stores)
     warps = min(max(block * partials.splits // 256, 1), 8)
     return TritonFunction(name, *writer.source(name, _unique(used)), axis.blocks, warps)
 

@@ -275,6 +275,15 @@ class TritonWriter:
         condition = " & ".join(c for c in (mask, only) if c)
         self.tile.put(f"tl.store({where}, {value}" + (f", {condition})" if condition else ")"))
 
+    def store_all(self, stores: Iterable[Store], only: str = "") -> None:
+        """Write outputs at the end of a function, the values computed last first.
+
+        Triton 3.6 computes a value again in the layout of the first store that needs it, and may use it before that place: with the values
+        computed first in front, it does not compile kernels that store several values of two reductions per row.
+        """
+        for store in sorted(stores, key=lambda s: s.value, reverse=True):
+            self.store(store, only)
+
     def add(self, store: Store) -> None:
         """Add a value to what is at computed indices, atomically: several elements may have one index."""
         where, _ = self.access(f"o{store.buffer}", store.offset)
