@@ -337,7 +337,8 @@ class HostWriter:
             name = self._fresh()
             read = list(zip(inputs, kernel.inputs, strict=True))
             self.lines.append(f"{name} = {allocation(buffer, read, self.device)}")
-        held = any(map(may_hold, self.part.users[buffer.prim]))
+        users = self.part.users.get(buffer.prim)  # none of partial sums, which a second kernel adds
+        held = users is None or any(map(may_hold, users))
         self.dead.made[name] = None if held or not reuses else layout
         return name
 

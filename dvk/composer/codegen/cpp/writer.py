@@ -112,7 +112,7 @@ class CppWriter(CSource):
         self.lines[loop.place :] = loop.rewritten(self.lines[loop.place + 2 :])
 
     def _block_address(self, array: str, dtype: str, offset: Affine) -> str | None:
-        """The address at the start of a block, of an fp16 element that lies beside the next iteration's; None for others."""
+        """The address at the start of a block, of an fp16 element that is adjacent to the next iteration's; None for others."""
         lane, loop = self.lane, self.loop
         if loop is None or lane is None or dtype != "float16" or offset.coef(lane) != 1:
             return None
