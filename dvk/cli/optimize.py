@@ -36,8 +36,8 @@ def command(
         str | None,
         typer.Option(
             "--model",
-            help="A whole model instead of a file, by its repeated blocks, with random weights in eval mode: "
-            "transformers:CLASS, timm:NAME, diffusers:CLASS or path/to/file.py:factory.",
+            help="A whole model instead of a file, by its repeated blocks, with random weights in eval mode, or with --train and without "
+            "--eval in train mode: transformers:CLASS, timm:NAME, diffusers:CLASS or path/to/file.py:factory.",
         ),
     ] = None,
     inputs: Inputs = None,
@@ -156,12 +156,17 @@ def command(
         beside = {"a file": model, "--extra-input": also, "--init": init, "--judge": judge}
         _alone(
             beside
-            | {"--backbone": backbone, "--davinci": davinci, "--train": train, "--dynamic": dynamic}
+            | {"--backbone": backbone, "--davinci": davinci, "--dynamic": dynamic}
             | {"--autocast": autocast}
             | {"--seed-candidate": seed_candidate}
         )
-        source = whole, own, inputs, dtype, device
-        how = {"backend": backend, "strategy": strategy, "baselines": tuple(baseline or ())}
+        source = whole, own, inputs, dtype, device, train and not eval_mode
+        how: dict[str, Any] = {
+            "backend": backend,
+            "strategy": strategy,
+            "baselines": tuple(baseline or ()),
+        }
+        how |= {"train": train}
         where = {"library": library, "out": out, "resume": resume, "argv": tuple(sys.argv)}
         return _whole_model(source, how | where, merged, as_json)
     if model is None:
@@ -200,20 +205,21 @@ def _whole_model(
     """Make a whole model faster, and print what came of it.
 
     Args:
-        source: --model, its configuration, --input, --dtype, --device.
+        source: --model, its configuration, --input, --dtype, --device, whether it is in train mode.
         options: fields of the request.
     """
     from dvk import backends
     from dvk.api.network import ModelRequest, ModelSource, report, run
     from dvk.api.network.building import read_settings
 
-    spec, own, inputs, dtype, device = source
+    spec, own, inputs, dtype, device, training = source
     made = ModelSource(
         spec=spec,
         settings=read_settings(own),
         inputs=tuple(inputs or ()),
         dtype=dtype,
         device=device or backends.default_device(),
+        training=training,
     )
     summary = run(ModelRequest(source=made, **options), config)
     print(json.dumps(summary) if as_json else "\n".join(report.lines(summary)))

@@ -1,7 +1,8 @@
 """A table of whole models: `python -m tests.api.measure_models [NAME …]` prints a row for each as it ends.
 
 A row: the gain of the whole in one process with quick compositions, before any search; the blocks that were patched with their number
-and share of the time, those that were left and why; the gain of the whole beside eager, with its interval, and beside torch.compile.
+and share of the time, those that were left and why; the gain of the whole beside eager, with its interval, and beside torch.compile. With
+`--train` a call is forward and backward.
 """
 
 from __future__ import annotations
@@ -100,11 +101,11 @@ WIDER: dict[str, dict[str, Any]] = {
 
 
 def measured(
-    source: ModelSource, out: Path, budget_s: float, baselines: tuple[str, ...]
+    source: ModelSource, out: Path, budget_s: float, baselines: tuple[str, ...], train: bool
 ) -> dict[str, Any]:
     """Make one model faster; an error is a row, too."""
     config = configuration.load(None, (), {"optimize.budget_s": budget_s})
-    request = ModelRequest(source=source, out=out, resume=True, baselines=baselines)
+    request = ModelRequest(source=source, out=out, resume=True, baselines=baselines, train=train)
     try:
         return run(request, config)
     except DvkError as error:
@@ -151,6 +152,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
     parser.add_argument("--wide", action="store_true", help="larger configurations")
+    parser.add_argument("--train", action="store_true", help="forward and backward")
     parser.add_argument("--compile", action="store_true", help="time torch.compile, too")
     parser.add_argument("--budget-s", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=Path("runs/models"))
@@ -160,13 +162,12 @@ def main() -> None:
         "| model | status | quick look | patched | gain | over torch.compile | took | left |\n|---|---|---|---|---|---|---|---|"
     )
     for name in given.names:
-        source = replace(source_of(name, given.device), dtype=given.dtype)
+        source = replace(source_of(name, given.device, train=given.train), dtype=given.dtype)
         if given.wide:
             source = replace(source, settings={**source.settings, **WIDER.get(name, {})})
         began = time.monotonic()
-        found = measured(
-            source, given.out / name, given.budget_s, ("compile",) if given.compile else ()
-        )
+        baselines = ("compile",) if given.compile else ()
+        found = measured(source, given.out / name, given.budget_s, baselines, given.train)
         print(row(name, found, time.monotonic() - began), flush=True)
         (given.out / f"{name}.json").write_text(json.dumps(found))
 

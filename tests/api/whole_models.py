@@ -12,6 +12,7 @@ from dvk.api.network.blocks import Blocks
 from dvk.api.network.building import Network, build
 from dvk.api.network.profiling import profile
 from dvk.api.written import write
+from dvk.composer.capture.joint import with_backward
 from dvk.config import Config
 from dvk.runs import RunFolder
 from dvk.tasks.sourcefile import execute
@@ -123,10 +124,20 @@ INPUTS = {"mamba": ("input_ids=int64[1,8]<128", "use_cache=False")}
 """Its scan is a loop in Python over the tokens."""
 
 
-def source_of(name: str, device: str = "cpu") -> ModelSource:
+NO_DROPOUT: dict[str, dict[str, Any]] = {
+    "gpt2": {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0},
+    "bert": {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0},
+    "t5": {"dropout_rate": 0.0},
+}
+"""What trains without random numbers; the other models have none."""
+
+
+def source_of(name: str, device: str = "cpu", *, train: bool = False) -> ModelSource:
     """The source of one of the models."""
     spec, settings = MODELS[name]
-    return ModelSource(spec=spec, settings=settings, inputs=INPUTS.get(name, ()), device=device)
+    settings = {**settings, **(NO_DROPOUT.get(name, {}) if train else {})}
+    inputs = INPUTS.get(name, ())
+    return ModelSource(spec=spec, settings=settings, inputs=inputs, device=device, training=train)
 
 
 @dataclass(frozen=True)
@@ -143,15 +154,15 @@ class Quick:
     used: dict[str, bool]
 
 
-def quickly(name: str, folder: Path, blocks_tried: int = 2) -> Quick:
+def quickly(name: str, folder: Path, blocks_tried: int = 2, *, train: bool = False) -> Quick:
     """Profile a model, compose one module of each of its largest kinds of blocks, patch all of them, and compare the whole."""
-    network = build(source_of(name))
+    network = build(source_of(name, train=train))
     calls = [examples.draw(network, seed) for seed in range(2)]
     found = profile(network.model, *calls[0])
     run = RunFolder.open(
         folder, command="optimize", name=name, argv=(), config=Config(), resume=False
     )
-    blocks = Blocks(run, network.model, calls[0], found, "cpp", Config(), nullcontext, 0.0)
+    blocks = Blocks(run, network.model, calls[0], found, "cpp", Config(), nullcontext, 0.0, train)
     taken = choosing.chosen(
         found, blocks.groups, {one.name: 1 + one.share for one in blocks.groups}
     )
@@ -164,7 +175,9 @@ def quickly(name: str, folder: Path, blocks_tried: int = 2) -> Quick:
             sum(node.op == "left" for node in graph.graph.nodes),
         )
         written = write(module, *call)
-        text, *_ = trying.drop_ins(graph, written, "cpp")
+        if train:
+            graph = with_backward(graph, module)
+        text, *_ = trying.drop_ins(graph, written, "cpp", train)
         proved, left = blocks.alike(list(paths))
         why |= left
         modules = [network.model.get_submodule(path) for path in proved]
@@ -172,7 +185,7 @@ def quickly(name: str, folder: Path, blocks_tried: int = 2) -> Quick:
         patches.append(patching.Patch(group.name, group.kind, written.entry, text, hashes))
     package = patching.write(folder, patches, name, blocks.reads)
     patch, names = patching.load(package), tuple(one.name for one in patches)
-    checked = verifying.check(network.model, patch, calls, names)
-    used = verifying.in_use(network.model, patch, calls[0], names)
+    checked = verifying.check(network.model, patch, calls, names, train=train)
+    used = verifying.in_use(network.model, patch, calls[0], names, train=train)
     run.close()
     return Quick(network, package, names, captured, why, checked, used)

@@ -9,6 +9,7 @@
     reading     what is read of the configuration: nothing else of it must be equal
     patching    the drop-ins in one package, applying: its code              patch/
     verifying   outputs and time of the whole model, patched and not; fresh: in a new process
+    steps       a training step: forward and backward
     proving     a first figure with quick compositions; which patches stay   quick_look.json, verdict.json
     report      the summary, for people and programs                         summary.jsonl, report.md, report.html
 
@@ -27,7 +28,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from torch import nn
 
 from dvk import backends, registry, search
 from dvk import config as configuration
-from dvk.api.network import examples, patching, proving, report
+from dvk.api.network import examples, patching, proving, report, steps
 from dvk.api.network.blocks import Blocks
 from dvk.api.network.building import ModelSource, Network, build
 from dvk.api.network.profiling import ModelProfile, SubmoduleTime, profile
@@ -71,6 +72,8 @@ class ModelRequest:
     library: Path | None = None
     out: Path | None = None
     resume: bool = False
+    train: bool = False
+    """A call is forward and backward."""
     argv: tuple[str, ...] = ()
     quiet: bool = False
 
@@ -99,6 +102,7 @@ def optimize_model(
     budget_s: float | None = None,
     backend: str = "auto",
     baselines: Sequence[str] = (),
+    train: bool = False,
     library: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -116,6 +120,8 @@ def optimize_model(
         budget_s: seconds that the run may take (default: 120); the proof takes what it needs of them, searches have the rest.
         backend: auto, triton, cuda or cpp.
         baselines: also timed against: compile.
+        train: a call is forward and backward: gradients of parameters and floating inputs are compared, too. The model may not draw random
+            numbers: set dropout to 0, or give it in eval mode.
         library: skill library.
         out: run folder (default: runs/optimize-NAME-TIME).
         resume: continue the run in `out`.
@@ -131,7 +137,9 @@ def optimize_model(
     config = configuration.load(None, (), flags)
     name = type(model).__name__
     source = ModelSource(
-        spec=f"{LIVE}{name}", device=device_of(model, (inputs, dict(kwargs or {})))
+        spec=f"{LIVE}{name}",
+        device=device_of(model, (inputs, dict(kwargs or {}))),
+        training=model.training,
     )
     request = ModelRequest(
         source=source,
@@ -140,6 +148,7 @@ def optimize_model(
         library=Path(library) if library else None,
         out=Path(out) if out else None,
         resume=resume,
+        train=train,
         argv=("python", "dvk.optimize_model", name),
         quiet=not progress,
     )
@@ -180,7 +189,7 @@ def _run(
         [examples.draw(network, seed) for seed in range(proving.DRAWS)] if call is None else None
     )
     calls = draws or proving.varied(call)  # type: ignore[arg-type]  # one of them is given
-    _call_once(network, calls[0])
+    _call_once(network, calls[0], train=request.train)
     clock.lap("build")
     with RunFolder.open(
         request.out,
@@ -192,7 +201,8 @@ def _run(
     ) as folder:
         if folder.answered(replace(request, backend=backend), config, ("optimize.budget_s",)):
             return dict(folder.read(SUMMARY)[-1])
-        return _story(folder, network, calls, request, backend, config, clock)
+        with steps.kept(network.model) if request.train else nullcontext():
+            return _story(folder, network, calls, request, backend, config, clock)
 
 
 def _story(
@@ -208,9 +218,9 @@ def _story(
     began = time.monotonic()
     note, model, spec = _notes(request.quiet), network.model, request.source.spec
     alone = _alone(request.source.device)
-    profiled = _profiled(folder, model, calls[0], alone)
+    profiled = _profiled(folder, model, calls[0], alone, train=request.train)
     clock.lap("profile")
-    blocks = Blocks(folder, model, calls[0], profiled, backend, config, alone, began)
+    blocks = Blocks(folder, model, calls[0], profiled, backend, config, alone, began, request.train)
     note(f"{spec}: {profiled.ms:.2f} ms a call, {len(blocks.groups)} kinds of blocks")
     blocks.try_all(note)
     clock.lap("compose")
@@ -221,6 +231,7 @@ def _story(
         None if spec.startswith(LIVE) else request.source,
         config,
         by=began + config.optimize.budget_s,
+        train=request.train,
         keep=lambda one: folder.append(TIMED, asdict(one)),
     )
     compiled = "compile" in request.baselines
@@ -237,7 +248,9 @@ def _story(
     kept = [one for one in patches if one.name in proved.kept]
     patching.write(folder.path, kept, spec, blocks.reads)
     folder.write_text("verdict.json", json.dumps(asdict(proved), indent=2) + "\n")
-    summary = report.summary(folder.path, spec, backend, blocks, left, proved)
+    summary = report.summary(folder.path, spec, backend, blocks, left, proved) | {
+        "train": request.train
+    }
     summary |= {"quick_look": look, "seconds": clock.seconds, "stages_s": clock.took}
     _ended(folder, summary)
     return summary
@@ -274,25 +287,36 @@ def _quick_look(
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def _call_once(network: Network, call: examples.Call) -> None:
+def _call_once(network: Network, call: examples.Call, *, train: bool) -> None:
     args, kwargs = call
     try:
+        if train:
+            steps.check_trainable(network.model, call)
+            return
         with torch.no_grad():
             network.model(*args, **kwargs)
+    except UsageError:
+        raise
     except Exception as error:  # a model of any kind may raise anything
         what = f"`{network.source.spec}` failed on the example inputs"
         raise fault(what, error, "give inputs that it can be called with: --input") from error
 
 
-def _profiled(folder: RunFolder, model: nn.Module, call: examples.Call, alone: Any) -> ModelProfile:
+def _profiled(
+    folder: RunFolder, model: nn.Module, call: examples.Call, alone: Any, *, train: bool
+) -> ModelProfile:
     """The profile, that of an earlier process if there is one."""
     file = folder.path / PROFILE
     if file.exists():
         read = json.loads(file.read_text(encoding="utf-8"))
+        if read.get("train", False) != train:
+            other = "with" if read.get("train", False) else "without"
+            problem = f"the run in `{folder.path}` was begun {other} --train"
+            raise UsageError(problem, "ask as before, or choose another --out")
         return ModelProfile(read["ms"], tuple(SubmoduleTime(**part) for part in read["parts"]))
     with alone():
         parts = profile(model, *call)
-    folder.write_text(PROFILE, json.dumps(asdict(parts), indent=1) + "\n")
+    folder.write_text(PROFILE, json.dumps({**asdict(parts), "train": train}, indent=1) + "\n")
     return parts
 
 

@@ -13,8 +13,8 @@ BLOCKS: dict[str, Any] = {}
 def apply(model: Any, quiet: bool = False, only: Any = None) -> Any:
     """Have every block of `model` that this package has kernels for compute with them; returns `model`, which keeps its weights.
 
-    Kernels run under torch.no_grad(), for inputs of the sizes that they were made for; otherwise the original runs. Unless `quiet`, stderr
-    says what was patched, and what was left and why.
+    Kernels run under torch.no_grad(), those that were made for training also with gradients, and for inputs of the sizes that they were
+    made for; otherwise the original runs. Unless `quiet`, stderr says what was patched, and what was left and why.
 
     Args:
         only: names of blocks to patch; None: all.

@@ -73,7 +73,10 @@ class Searched:
 
 
 class Blocks:
-    """The groups of one model, with what became of each; the budget counts from `began`, on time.monotonic's clock."""
+    """The groups of one model, with what became of each; the budget counts from `began`, on time.monotonic's clock.
+
+    With `train` drop-ins compute forward and backward.
+    """
 
     def __init__(
         self,
@@ -85,9 +88,11 @@ class Blocks:
         config: Config,
         alone: Callable[[], AbstractContextManager[None]],
         began: float,
+        train: bool = False,
     ):
         self.run, self.model, self.call, self.profile = run, model, call, found
         self.backend, self.config, self.alone = backend, config, alone
+        self.train = train
         self.groups = groups(found)
         self.tried: dict[str, Tried] = {}
         self.searched: dict[str, Searched] = {}
@@ -121,7 +126,7 @@ class Blocks:
                 found = Tried(1.0, why=error.message)
             else:
                 with self.alone():
-                    found, text = trying.tried(module, call, written, self.backend)
+                    found, text = trying.tried(module, call, written, self.backend, self.train)
                 if text is not None:
                     self._keep(group, written.entry, text)
             self.tried[group.name] = found
@@ -186,6 +191,7 @@ class Blocks:
                 *args,
                 kwargs=kwargs,
                 backend=self.backend,
+                train=self.train,
                 out=folder,
                 resume=True,
                 settings={**flat, **_budget(folder, seconds), **OF_A_BLOCK},

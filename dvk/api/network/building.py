@@ -39,6 +39,8 @@ class ModelSource:
     """`--input` specs; empty: the inputs that the model's configuration says."""
     dtype: str | None = None
     device: str = "cpu"
+    training: bool = False
+    """In train mode; else in eval mode."""
 
     @property
     def name(self) -> str:
@@ -80,7 +82,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def build(source: ModelSource) -> Network:
-    """Build the model in eval mode, on its device and in its dtype.
+    """Build the model in its mode, on its device and in its dtype.
 
     Raises:
         UsageError: its library is not installed, it has no such class, or the configuration is not valid.
@@ -108,7 +110,9 @@ def build(source: ModelSource) -> Network:
     if not isinstance(model, nn.Module):
         problem = f"`{source.spec}` gave a {type(model).__name__}"
         raise UsageError(problem, "name something that returns an nn.Module")
-    return Network(model.eval().to(device=source.device, dtype=dtype), source, namespace)
+    return Network(
+        model.train(source.training).to(device=source.device, dtype=dtype), source, namespace
+    )
 
 
 def _placed(make: Callable[[], Any], device: str) -> Any:

@@ -43,6 +43,7 @@ class FreshTiming:
     package: Path
     config: Config
     compiled: bool
+    train: bool = False
 
 
 class FreshProcesses:
@@ -78,6 +79,7 @@ class FreshProcesses:
             "settled": judge.settled,
             "only": list(only),
             "compiled": self.timing.compiled,
+            "train": self.timing.train,
         }
         for one in self.sessions:
             one.send(request)
@@ -159,6 +161,7 @@ def child(channel: RequestChannel) -> None:
         settled=request["settled"],
         only=request["only"],
         with_compile=request["compiled"],
+        train=request["train"],
         ready=ready,
     )
     channel.send(asdict(measured))

@@ -49,7 +49,9 @@ class ModelProfile:
 
 
 def profile(model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any]) -> ModelProfile:
-    """Call the model a few times, warm, and time every submodule.
+    """Call the model a few times, warm, and time every submodule: forward, also of a model that is to train.
+
+    A backward's parts cannot be told apart by hooks that wait for the device; its share by block is about the forward's.
 
     Raises:
         Exception: whatever the model raises.

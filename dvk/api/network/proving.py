@@ -47,6 +47,8 @@ class Subject:
     source: ModelSource | None
     config: Config
     by: float = math.inf
+    train: bool = False
+    """A call is forward and backward."""
     keep: Callable[[Timed], None] = lambda _: None
     """Is given the time of each process."""
 
@@ -107,7 +109,9 @@ def quick_look(
 ) -> QuickLook:
     """Check and time the whole model once."""
     patch = patching.load(subject.package)
-    (checked,) = verifying.check(subject.model, patch, subject.calls[:1], names)
+    (checked,) = verifying.check(
+        subject.model, patch, subject.calls[:1], names, train=subject.train
+    )
     if checked.wrong:
         return QuickLook(tuple(names), checked)
     with alone():
@@ -159,7 +163,7 @@ def prove(
         if not kept:
             why = "no patch made the model faster"
             return Proved(dropped=dropped, checked=tuple(checked), why=why)
-        used = verifying.in_use(subject.model, patch, subject.calls[0], kept)
+        used = verifying.in_use(subject.model, patch, subject.calls[0], kept, train=subject.train)
         timed = _claimed(subject, patch, kept, alone, note, first, compiled=compiled)
     claim = _claim(timed)
     over = [one.over_compile for one in timed if one.over_compile]
@@ -180,15 +184,20 @@ def _right(
 ) -> tuple[list[str], dict[str, str], list[Checked]]:
     """The patches with which the outputs are right together, why each other one is left out, and the comparison."""
     kept, dropped = list(names), {}
-    note(f"comparing the whole model's outputs on {len(subject.calls)} inputs")
-    checked = verifying.check(subject.model, patch, subject.calls, kept)
+    what = "outputs and gradients" if subject.train else "outputs"
+    note(f"comparing the whole model's {what} on {len(subject.calls)} inputs")
+    checked = _checked(subject, patch, kept)
     while kept and (wrong := _wrong(checked)):
         guilty = _guilty(subject, patch, kept)
         dropped[guilty] = f"{WRONG}: {wrong}"
         note(f"left out {guilty}: {dropped[guilty]}")
         kept.remove(guilty)
-        checked = verifying.check(subject.model, patch, subject.calls, kept)
+        checked = _checked(subject, patch, kept)
     return kept, dropped, checked
+
+
+def _checked(subject: Subject, patch: ModuleType, names: Sequence[str]) -> list[Checked]:
+    return verifying.check(subject.model, patch, subject.calls, names, train=subject.train)
 
 
 def _wrong(checked: Sequence[Checked]) -> str:
@@ -197,7 +206,7 @@ def _wrong(checked: Sequence[Checked]) -> str:
 
 def _guilty(subject: Subject, patch: ModuleType, kept: Sequence[str]) -> str:
     """The patch to leave out: one that is wrong by itself, else the one with the largest error."""
-    alone = {name: verifying.check(subject.model, patch, subject.calls, [name]) for name in kept}
+    alone = {name: _checked(subject, patch, [name]) for name in kept}
     return max(
         alone, key=lambda name: (bool(_wrong(alone[name])), max(c.error for c in alone[name]))
     )
@@ -216,6 +225,7 @@ def _timed_here(
         settled=judge.settled,
         only=only,
         with_compile=compiled,
+        train=subject.train,
     )
 
 
@@ -226,7 +236,11 @@ def _begun(
     if subject.source is None:
         return None
     timing = FreshTiming(
-        source=subject.source, package=subject.package, config=subject.config, compiled=compiled
+        source=subject.source,
+        package=subject.package,
+        config=subject.config,
+        compiled=compiled,
+        train=subject.train,
     )
     count = min(most, fresh.at_once(subject.model, subject.source.device, comparing=comparing))
     return stack.enter_context(fresh.processes(timing, count)) if count else None

@@ -135,7 +135,8 @@ def headline(found: Mapping[str, Any]) -> str:
         for name, row in found["baselines"].items()
         if row and (one := interval_of(row))
     ]
-    return f"the whole model is {', '.join(said)}"
+    step = ", forward and backward together" if found.get("train") else ""
+    return f"the whole model is {', '.join(said)}{step}"
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
@@ -155,9 +156,14 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     for path, why in list(found["left"].items())[:8]:
         told.append(f"  {path}: left, {why}")
     if found["patch"]:
-        told.append(f"patch:  {found['patch']}  ({found['use']}; fused under torch.no_grad())")
+        told.append(f"patch:  {found['patch']}  ({found['use']}; {fused_when(found)})")
     told.append(f"report: {found['run']}/report.html")
     return told
+
+
+def fused_when(found: Mapping[str, Any]) -> str:
+    """Say which calls run the kernels."""
+    return "fused with gradients, too" if found.get("train") else "fused under torch.no_grad()"
 
 
 def page(found: Mapping[str, Any]) -> list[str]:
@@ -176,13 +182,14 @@ def page(found: Mapping[str, Any]) -> list[str]:
         told.append(
             f"| {row['name']} | {row['instances']} | {row['share']:.0%} | {quick} | {alone} | {len(row['patched'])} | {row['why']} |"
         )
+    what = "outputs and gradients" if found.get("train") else "outputs"
     if found["error"] is not None:
         told += [
             "",
-            f"Typical error of the outputs against {found['truth']}: {found['error']:.1e}, the original's {found['own_error']:.1e}.",
+            f"Typical error of the {what} against {found['truth']}: {found['error']:.1e}, the original's {found['own_error']:.1e}.",
         ]
     if found["no_truth"]:
-        told += ["", f"The outputs were compared with the original's: {found['no_truth']}."]
+        told += ["", f"The {what} were compared with the original's: {found['no_truth']}."]
     if found["patch"]:
         told += ["", "```python", found["use"], "```"]
     return told

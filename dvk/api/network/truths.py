@@ -14,6 +14,7 @@ from dvk.tasks.state import seeded
 from dvk.tasks.trees import map_tensors
 
 Call = tuple[list[Any], dict[str, Any]]
+Run = Callable[[Any, Call, int], list[tuple[str, torch.Tensor]]]
 HALF = (torch.float16, torch.bfloat16)
 VARIATIONS = 16
 """Perturbed copies that show which rows rounding moves, where a half-precision model differs by more than the original errs."""
@@ -26,13 +27,17 @@ class Truths:
 
     A half-precision model with an operator that knows no float64, such as a grouped product, has its truth in float32.
 
+    Args:
+        run: makes a call, and gives its tensors by name (default: `called`).
+
     Attributes:
         why: why no copy computes; empty if one does.
         dtype: the truth's name: `float64` or `float32`.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, run: Run | None = None):
         self.model, self.why, self.dtype = model, "", "float64"
+        self.run = run or called
         self.halves = {n: p for n, p in model.named_parameters() if p.dtype in HALF}
         device = next((str(p.device) for p in model.parameters()), "cpu")
         wide = (torch.float64, torch.float32) if self.halves else (torch.float64,)
@@ -96,7 +101,7 @@ class Truths:
             return tensor.to(where, dtype if tensor.is_floating_point() else None)
 
         with exactly():
-            return called(self.copy, map_tensors(widened, call), seed)
+            return self.run(self.copy, map_tensors(widened, call), seed)
 
 
 @contextmanager

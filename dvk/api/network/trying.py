@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from dvk.api.network import steps
 from dvk.api.network.choosing import Tried
 from dvk.api.network.patching import dressed
 from dvk.api.written import Written
 from dvk.composer import CannotCompose, CapturedGraph, Plan, applicable, compose
 from dvk.composer.capture.export import trace_call
+from dvk.composer.capture.joint import with_backward
 from dvk.composer.lowering.convolution import PRODUCTS
 from dvk.composer.recipes import inexact
 from dvk.errors import DvkError
@@ -34,6 +36,8 @@ LOOSE = {2: 5e-2}
 """Difference, relative to the output's largest value, from which a quick composition is wrong, by bytes of an element; `LOOSE_ELSE` for
 wider ones. The judge decides more finely."""
 LOOSE_ELSE = 1e-2
+ROUNDINGS = 8
+"""A gradient may be off by so many roundings of the largest one."""
 
 
 def graph_of(module: nn.Module, call: Call) -> CapturedGraph:
@@ -51,25 +55,29 @@ def same_graph(one: Graph, other: Graph) -> bool:
     return one == other
 
 
-def task_of(written: Written) -> Task:
+def task_of(written: Written, train: bool = False) -> Task:
     """Return the task of a written module, without a look at its file in another process."""
     path, _, entry = written.spec.rpartition(":")
     with open(path, encoding="utf-8") as file:
         task = of_text(file.read(), entry, entry)
-    return task.model_copy(
-        update={"path": path, "device": written.device, "kind": "module", "eval_mode": True}
-    )
+    how = {"path": path, "device": written.device, "kind": "module", "eval_mode": not train}
+    return task.model_copy(update={**how, "train": train})
 
 
-def tried(module: nn.Module, call: Call, written: Written, backend: str) -> Composed:
-    """Compose a module once with default schedules, in this process, compare and time it."""
+def tried(
+    module: nn.Module, call: Call, written: Written, backend: str, train: bool = False
+) -> Composed:
+    """Compose a module once with default schedules, in this process, compare and time it; with `train` forward and backward."""
     if written.how != "source":
         return _useless(f"its weights cannot be shared: {written.how}")
     try:
         captured = graph_of(module, call)
+        if train:
+            captured = with_backward(captured, module, written.device)
         left = sum(node.op == "left" for node in captured.graph.nodes)
-        texts = drop_ins(captured, written, backend)
-        times = [_measured(module, execute(text, role="quick").ModelNew, call) for text in texts]
+        texts = drop_ins(captured, written, backend, train)
+        kinds = [execute(text, role="quick").ModelNew for text in texts]
+        times = [_measured(module, kind, call, train) for kind in kinds]
         if not times:
             return Tried(1.0, left, NOTHING), None
         best, text = max(zip(times, texts, strict=True), key=lambda one: one[0].gain)
@@ -87,32 +95,44 @@ def _useless(why: str) -> Composed:
     return Tried(1.0, why=why), None
 
 
-def drop_ins(captured: CapturedGraph, written: Written, backend: str) -> list[str]:
+def drop_ins(
+    captured: CapturedGraph, written: Written, backend: str, train: bool = False
+) -> list[str]:
     """Return texts with default schedules: with PyTorch's products, and with kernels of dvk's own for them where there are any."""
     names = applicable(captured.graph, written.device, backend)
     exact = tuple(name for name in names if name not in inexact(names))
     library = tuple(name for name in exact if name not in PRODUCTS)
     plans = [Plan(one) for one in dict.fromkeys((library, exact))]
-    made = [compose(task_of(written), captured, plan, backend) for plan in plans]
+    made = [compose(task_of(written, train), captured, plan, backend) for plan in plans]
     return [one.source for one in made if one.schedule]
 
 
-def _measured(module: nn.Module, kind: Any, call: Call) -> Tried:
-    args, kwargs = call
+def _measured(module: nn.Module, kind: Any, call: Call, train: bool) -> Tried:
+    if train:
+        call = steps.leafed(call)
+    once = steps.timed_call(module, call, train=train)
     wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
 
     def timed() -> float:
+        if train:
+            steps.clear(module, call)
         wait()
         began = time.perf_counter()
-        module(*args, **kwargs)
+        once(module)
         wait()
         return 1e3 * (time.perf_counter() - began)
 
+    def results() -> Any:
+        if train:
+            return steps.stepped(module, call, 0)
+        return named_tensors(module(*call[0], **call[1]))
+
     with torch.no_grad():
-        expected = named_tensors(module(*args, **kwargs))
+        expected = results()
         with dressed([module], kind):
-            got = named_tensors(module(*args, **kwargs))
-            if not module.__dict__.get("_dvk_ready"):
+            got = results()
+            counts = module.__dict__.get("_dvk_counts", {})
+            if not module.__dict__.get("_dvk_ready") or train and not counts.get("kernels"):
                 return Tried(1.0, why="the guards of its drop-in refuse it")
             if why := _differs(expected, got):
                 return Tried(1.0, why=why)
@@ -133,13 +153,20 @@ def _differs(expected: Any, got: Any) -> str:
         (name, one.shape, one.dtype) for name, one in got
     ]:
         return "its quick composition returns another structure"
+    sizes = [_size(one) for name, one in expected if name.startswith(steps.GRADIENT)]
     for (name, one), (_, other) in zip(expected, got, strict=True):
-        scale = float(one.abs().max()) if one.numel() and one.is_floating_point() else 0.0
-        off = (one.double() - other.double()).abs() if one.numel() else one
-        if (
-            one.numel()
-            and not float(off.nan_to_num().max())
-            <= LOOSE.get(one.element_size(), LOOSE_ELSE) * scale
-        ):
+        if not one.numel():
+            continue
+        off = (one.double() - other.double()).abs().nan_to_num()
+        admitted = LOOSE.get(one.element_size(), LOOSE_ELSE) * _size(one)
+        if name.startswith(steps.GRADIENT):
+            # Some gradients are zero but for rounding, as of a bias of attention's keys.
+            admitted = max(admitted, ROUNDINGS * torch.finfo(one.dtype).eps * max(sizes))
+        if not float(off.max()) <= admitted:
             return f"its quick composition has other values in `{name}`"
     return ""
+
+
+def _size(tensor: torch.Tensor) -> float:
+    """The largest value; 0 of whole numbers, which are compared exactly."""
+    return float(tensor.abs().max()) if tensor.numel() and tensor.is_floating_point() else 0.0

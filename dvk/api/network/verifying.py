@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dvk.api.network import rounding
+from dvk.api.network import rounding, steps
 from dvk.api.network.truths import HALF, Call, Truths, called
 from dvk.harness.checking.compare import ExpectedLeaf, errors, scales, values
 from dvk.harness.checking.tolerance import Errors, Sums, class_of
@@ -54,19 +54,25 @@ class Timed:
 
 
 def check(
-    model: nn.Module, patch: ModuleType, calls: Sequence[Call], only: Sequence[str] | None = None
+    model: nn.Module,
+    patch: ModuleType,
+    calls: Sequence[Call],
+    only: Sequence[str] | None = None,
+    *,
+    train: bool = False,
 ) -> list[Checked]:
-    """Compare the patched model with the original on several inputs."""
-    truths = Truths(model)
+    """Compare the patched model with the original on several inputs; with `train` gradients and buffers, too."""
+    run = steps.stepped if train else called
+    truths = Truths(model, run)
     differences = []
     with torch.no_grad():
         for number, call in enumerate(calls):
             truth = truths.outputs(call, number)
             patch.remove(model)
-            same = called(model, call, number)
+            same = run(model, call, number)
             patch.apply(model, quiet=True, only=only)
             try:
-                got = called(model, call, number)
+                got = run(model, call, number)
             except Exception as error:  # noqa: BLE001 - reported as what is wrong
                 differences.append(
                     Checked(f"the patched model raised {error}"[:300], 0.0, 0.0, 0.0)
@@ -89,13 +95,15 @@ def measure(
     settled: float,
     only: Sequence[str] | None = None,
     with_compile: bool = False,
+    train: bool = False,
     ready: Callable[[], None] = lambda: None,
 ) -> Timed:
-    """Time both in turns, in random order, with the original once more as a control; `with_compile`: with torch.compile's, too.
+    """Time both in turns, in random order, with the original once more as a control; `with_compile`: with torch.compile's, too;
+    `train`: calls are forward and backward, and gradients are forgotten between them, not on the clock.
 
     `ready` is called when all are compiled and warm, and may wait.
     """
-    args, kwargs = call
+    once = steps.timed_call(model, call, train=train)
     kinds = _kinds(model, patch, only)
     wait: Callable[[], None] = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
 
@@ -104,9 +112,11 @@ def measure(
     def timed(arm: int) -> float:
         for part, was, new in kinds:
             part.__class__ = new if arm == 1 else was
+        if train:
+            steps.clear(model, call)
         wait()
         began = time.perf_counter()
-        (called if arm == 3 else model)(*args, **kwargs)
+        once(called if arm == 3 else model)
         wait()
         return 1e3 * (time.perf_counter() - began)
 
@@ -155,13 +165,16 @@ def _timed(
     )
 
 
-def in_use(model: nn.Module, patch: ModuleType, call: Call, only: Sequence[str]) -> dict[str, bool]:
-    """Return, by path, whether the kernels of each patched module ran in one call of the model."""
+def in_use(
+    model: nn.Module, patch: ModuleType, call: Call, only: Sequence[str], *, train: bool = False
+) -> dict[str, bool]:
+    """Return, by path, whether the kernels of each patched module ran in one call of the model; with `train` in one step."""
     with torch.no_grad():
         patch.apply(model, quiet=True, only=only)
-        called(model, call, 0)
+        (steps.stepped if train else called)(model, call, 0)
     used = {
         path: bool(vars(part).get("_dvk_ready"))
+        and (not train or vars(part)["_dvk_counts"]["kernels"] > 0)
         for path, part in model.named_modules()
         if getattr(type(part), "_dvk_was", None)
     }

@@ -1,0 +1,129 @@
+"""Whole models that are made faster for training: patched blocks compute gradients, and the whole is compared with them."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from dvk.api.network import examples, optimize_model, patching, proving, report, steps, verifying
+from dvk.config import Config
+from dvk.errors import UsageError
+from tests.api.test_quick_look import Stack
+from tests.api.test_whole_models import is_installed
+from tests.api.whole_models import Quick, quickly
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Quick:
+    return quickly("llama", tmp_path_factory.mktemp("llama") / "run", 1, train=True)
+
+
+def test_a_patched_llama_trains(llama: Quick) -> None:
+    model = llama.network.model
+    assert model.training and llama.names == ("LlamaDecoderLayer",)
+    assert llama.used == {"model.layers.0": True, "model.layers.1": True}
+    assert [one.wrong for one in llama.checked] == ["", ""]
+    assert all(0 < one.own and one.error <= one.admitted for one in llama.checked)
+    ids = torch.randint(0, 128, (1, 64))
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.zero_grad(set_to_none=True)
+        model(ids, labels=ids, use_cache=False).loss.backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    expected = gradients()
+    patching.load(llama.package).apply(model, quiet=True)
+    found = gradients()
+    assert model.model.layers[1].dvk_calls["kernels"] > 0
+    patching.load(llama.package).remove(model)
+    model.zero_grad(set_to_none=True)
+    assert list(found) == list(expected) == [name for name, _ in model.named_parameters()]
+    for name, one in expected.items():
+        torch.testing.assert_close(found[name], one, rtol=1e-3, atol=1e-5)
+
+
+def test_a_patch_with_a_wrong_gradient_is_left_out(llama: Quick, tmp_path: Path) -> None:
+    package = Path(shutil.copytree(llama.package, tmp_path / "patch"))
+    with (package / "LlamaDecoderLayer.py").open("a") as file:
+        file.write(
+            "\n_right = ModelNew._dvk_back\nModelNew._dvk_back = lambda self, given: "
+            "[None if g is None else g * 1.001 for g in _right(self, given)]\n"
+        )
+    calls = [examples.draw(llama.network, seed) for seed in range(2)]
+    subject = proving.Subject(llama.network.model, calls, package, None, Config(), train=True)
+    found = proving.prove(subject, llama.names, nullcontext, lambda _: None, compiled=False)
+    assert found.kept == () and found.claim is None
+    assert steps.GRADIENT in found.dropped["LlamaDecoderLayer"]
+    assert report.status(found) == "failed"
+    outputs = verifying.check(llama.network.model, patching.load(package), calls, llama.names)
+    assert [one.wrong for one in outputs] == ["", ""]  # forward alone does not show it
+
+
+def test_a_step_is_timed_with_its_backward_and_leaves_the_model_as_it_was() -> None:
+    model, call = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), ([torch.randn(8, 4)], {})
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    fresh = list[bool]()
+    weight = model[0].weight
+    weight.register_hook(lambda _: fresh.append(weight.grad is None))
+    names = [name for name, _ in steps.stepped(model, call, 0)]
+    assert "gradient of 0.weight" in names and "buffer 1.running_mean" in names
+    assert weight.grad is None and all(
+        map(torch.equal, before.values(), model.state_dict().values())
+    )
+
+    class Patch:
+        apply = staticmethod(lambda model, quiet, only: model)
+        remove = staticmethod(lambda model: model)
+
+    how = {"seconds": 0.0, "pairs": 5, "settled": 0.01}
+    weight.grad = torch.ones_like(weight)
+    with steps.kept(model):
+        verifying.measure(model, Patch, call, train=True, **how)  # type: ignore[arg-type]  # stands for the package's module
+    assert len(fresh) > 3 * 5 and all(fresh)
+    assert torch.equal(weight.grad, torch.ones_like(weight))
+    assert all(map(torch.equal, before.values(), model.state_dict().values()))
+
+
+def test_a_model_with_dropout_or_without_gradients_is_refused(tmp_path: Path) -> None:
+    x, out = torch.randn(8, 4), tmp_path / "run"
+    drops = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    with pytest.raises(UsageError, match=r"draws random numbers, as for dropout") as error:
+        optimize_model(drops.train(), x, train=True, out=out)
+    assert "dropout probabilities to 0" in (error.value.hint or "")
+    steps.check_trainable(drops.eval(), ([x], {}))
+    with pytest.raises(UsageError, match="nothing to train"):
+        optimize_model(drops.requires_grad_(False), x, train=True, out=out)
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_live_model_is_made_faster_for_training(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Stack(), torch.randn(2048, 64)
+    how = {"judge.claim_s": 0.1, "optimize.budget_s": 20.0}
+    result = optimize_model(model, x, train=True, out=tmp_path / "run", settings=how)
+    assert result.summary["train"] and not result.summary["no_truth"]
+    assert all(p.grad is None for p in model.parameters())
+    assert any(row["patched"] for row in result.summary["blocks"])
+    assert result.summary["speedup"] and result.summary["own_error"] > 0
+    expected = dict(steps.stepped(model, ([x], {}), 0))
+    patched = result.apply(model)
+    for name, value in steps.stepped(patched, ([x], {}), 0):
+        torch.testing.assert_close(value, expected[name], rtol=1e-3, atol=1e-3)
+    again = optimize_model(model, x, train=True, out=tmp_path / "run", settings=how, resume=True)
+    assert again.summary == result.summary
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("vit", marks=pytest.mark.hand)])
+def test_other_architectures_are_patched_and_train(name: str, tmp_path: Path) -> None:
+    if not is_installed(name):
+        pytest.skip(f"{name}: its library is not installed")
+    found = quickly(name, tmp_path / "run", train=True)
+    assert found.names and any(found.used.values()), found.why
+    assert [one.wrong for one in found.checked] == ["", ""]
