@@ -21,33 +21,46 @@ def apply(model: Any, quiet: bool = False, only: Any = None) -> Any:
     """
     done: list[str] = []
     left: dict[str, str] = {}
-    for name, block in BLOCKS.items():
-        if only is not None and name not in only:
+    inside: tuple[str, ...] = ()
+    for path, part in list(model.named_modules()):
+        # The kernels of a module compute what it holds: whoever patches that as well switches them off.
+        if path.startswith(inside):
             continue
-        drop_in = importlib.import_module(f"{__name__}.{name}")
-        kind = drop_in.ModelNew
-        for path, part in model.named_modules():
-            if f"{type(part).__module__}.{type(part).__qualname__}" != block["class"]:
-                continue
-            if "forward" in vars(part):
-                left[path] = "its forward() was set on the instance"
-            elif dvk_key(drop_in, part, READS) not in block["configs"]:
-                left[path] = (
-                    "its attributes or sizes of weights differ from those of the modules that were proved"
-                )
-            else:
-                # The guard of the drop-in compares configurations as a whole; what differs here is not read.
-                whole = drop_in.dvk_facts_key(part, kind._dvk_read)
-                if whole not in kind._dvk_known.split():
-                    kind._dvk_known += f" {whole}"
-                bind_base(drop_in, block["entry"], type(part))
-                dvk_dress(part, kind)
-                done.append(path)
+        why = "" if getattr(type(part), "_dvk_was", None) else dvk_patched(part, only)
+        if why:
+            left[path] = why
+        elif getattr(type(part), "_dvk_was", None):
+            done.append(path)
+            inside += (f"{path}." if path else "",)
     if not quiet:
         print(f"apply: {len(done)} modules patched, {len(left)} left as before", file=sys.stderr)
         for path, why in list(left.items())[:8]:
             print(f"apply: left {path} as before: {why}", file=sys.stderr)
     return model
+
+
+def dvk_patched(part: Any, only: Any) -> str:
+    """Patch a module if there are kernels for it; returns why one of a known class is left, else an empty text."""
+    why = ""
+    kind = f"{type(part).__module__}.{type(part).__qualname__}"
+    for name, block in BLOCKS.items():
+        if block["class"] != kind or only is not None and name not in only:
+            continue
+        if "forward" in vars(part):
+            return "its forward() was set on the instance"
+        drop_in = importlib.import_module(f"{__name__}.{name}")
+        if dvk_key(drop_in, part, READS) not in block["configs"]:
+            why = "its attributes or sizes of weights differ from those of the modules that were proved"
+            continue
+        # The guard of the drop-in compares configurations as a whole; what differs here is not read.
+        new = drop_in.ModelNew
+        whole = drop_in.dvk_facts_key(part, new._dvk_read)
+        if whole not in new._dvk_known.split():
+            new._dvk_known += f" {whole}"
+        bind_base(drop_in, block["entry"], type(part))
+        dvk_dress(part, new)
+        return ""
+    return why
 
 
 def remove(model: Any) -> Any:
