@@ -157,18 +157,12 @@ def command(
         _alone(
             beside
             | {"--backbone": backbone, "--davinci": davinci, "--dynamic": dynamic}
-            | {"--autocast": autocast}
-            | {"--seed-candidate": seed_candidate}
+            | {"--autocast": autocast, "--seed-candidate": seed_candidate}
         )
         source = whole, own, inputs, dtype, device, train and not eval_mode
-        how: dict[str, Any] = {
-            "backend": backend,
-            "strategy": strategy,
-            "baselines": tuple(baseline or ()),
-        }
-        how |= {"train": train}
+        chosen = {"backend": backend, "strategy": strategy, "baselines": tuple(baseline or ())}
         where = {"library": library, "out": out, "resume": resume, "argv": tuple(sys.argv)}
-        return _whole_model(source, how | where, merged, as_json)
+        return _whole_model(source, {**chosen, **where, "train": train}, merged, as_json)
     if model is None:
         raise UsageError("nothing to make faster", "give a file, or a whole model: --model SPEC")
     request = OptimizeRequest(

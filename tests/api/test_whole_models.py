@@ -15,20 +15,8 @@ import pytest
 import torch
 
 from dvk.api.network import examples, patching, proving, reading, report, verifying
-from dvk.api.network.building import MAKERS
 from dvk.config import Config
-from tests.api.whole_models import MODELS, Quick, quickly
-
-
-def is_installed(name: str) -> bool:
-    library = MODELS[name][0].partition(":")[0]
-    if library.endswith(".py"):
-        return True
-    try:
-        __import__(library)
-    except Exception:  # noqa: BLE001 - one that does not fit the installed torch may raise anything
-        return False
-    return library in MAKERS
+from tests.api.whole_models import MODELS, Quick, is_installed, quickly
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ from torch import nn
 from dvk.api.network import examples, optimize_model, patching, proving, report, steps, verifying
 from dvk.config import Config
 from dvk.errors import UsageError
-from tests.api.test_quick_look import Stack
-from tests.api.test_whole_models import is_installed
-from tests.api.whole_models import Quick, quickly
+from tests.api.stacks import Stack
+from tests.api.whole_models import Quick, is_installed, quickly
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 from dvk.api.network import ModelSource, choosing, examples, patching, trying, verifying
 from dvk.api.network.blocks import Blocks
-from dvk.api.network.building import Network, build
+from dvk.api.network.building import MAKERS, Network, build
 from dvk.api.network.profiling import profile
 from dvk.api.written import write
 from dvk.composer.capture.joint import with_backward
@@ -138,6 +138,18 @@ def source_of(name: str, device: str = "cpu", *, train: bool = False) -> ModelSo
     settings = {**settings, **(NO_DROPOUT.get(name, {}) if train else {})}
     inputs = INPUTS.get(name, ())
     return ModelSource(spec=spec, settings=settings, inputs=inputs, device=device, training=train)
+
+
+def is_installed(name: str) -> bool:
+    """Whether the library of one of the models can be imported."""
+    library = MODELS[name][0].partition(":")[0]
+    if library.endswith(".py"):
+        return True
+    try:
+        __import__(library)
+    except Exception:  # noqa: BLE001 - one that does not fit the installed torch may raise anything
+        return False
+    return library in MAKERS
 
 
 @dataclass(frozen=True)

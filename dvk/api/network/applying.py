@@ -23,7 +23,7 @@ def apply(model: Any, quiet: bool = False, only: Any = None) -> Any:
     left: dict[str, str] = {}
     inside: tuple[str, ...] = ()
     for path, part in list(model.named_modules()):
-        # The kernels of a module compute what it holds: whoever patches that as well switches them off.
+        # The kernels of a module compute what it holds, and run only while that is as it was.
         if path.startswith(inside):
             continue
         why = "" if getattr(type(part), "_dvk_was", None) else dvk_patched(part, only)
