@@ -88,6 +88,33 @@ def test_a_step_is_timed_with_its_backward_and_leaves_the_model_as_it_was() -> N
     assert all(map(torch.equal, before.values(), model.state_dict().values()))
 
 
+class Shifted(nn.Module):
+    """Its softmax does not depend on the shift, whose gradient is rounding alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.shift = nn.Linear(16, 16), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.line(x) + self.shift).softmax(-1)
+
+
+def test_a_gradient_of_rounding_alone_is_compared_on_the_scale_of_the_others() -> None:
+    torch.manual_seed(0)
+    model, call = Shifted(), ([torch.randn(32, 16)], {})
+    truth = verifying.Truths(model, steps.stepped).outputs(call, 0)
+    same = steps.stepped(model, call, 0)
+
+    def compared(**changes: float) -> verifying.Checked:
+        got = [(name, t + changes.get(name.rpartition(" ")[2], 0.0)) for name, t in same]
+        return verifying._compared(got, same, truth, {"float32"})
+
+    noise = float(dict(same)["gradient of shift"].abs())
+    assert 0 < noise < 1e-4 and compared().own < 1e-5
+    assert compared(shift=3 * noise).wrong == ""
+    assert "gradient of shift" in compared(shift=0.1).wrong
+
+
 def test_a_model_with_dropout_or_without_gradients_is_refused(tmp_path: Path) -> None:
     x, out = torch.randn(8, 4), tmp_path / "run"
     drops = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
@@ -119,7 +146,10 @@ def test_a_live_model_is_made_faster_for_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt2", pytest.param("vit", marks=pytest.mark.hand)])
+@pytest.mark.parametrize(
+    "name",
+    ["gpt2", *(pytest.param(one, marks=pytest.mark.hand) for one in ("bert", "t5", "vit", "clip"))],
+)
 def test_other_architectures_are_patched_and_train(name: str, tmp_path: Path) -> None:
     if not is_installed(name):
         pytest.skip(f"{name}: its library is not installed")

@@ -28,6 +28,22 @@ def test_bad_input_is_one_message_and_leaves_nothing(args, told, tmp_path: Path)
     assert "Traceback" not in done.stderr and not (tmp_path / "run").exists()
 
 
+DROPS = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5))
+"""
+
+
+def test_a_model_with_dropout_is_not_trained_and_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "drops.py").write_text(DROPS)
+    what = ("--model", "drops.py:make", "--input", "input=float32[4,8]", "--train")
+    done = dvk(*what, "--device", "cpu", "--out", "run", cwd=tmp_path, exits=2)
+    assert "draws random numbers" in done.stderr and "--eval" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     "spec, settings, told",
     [

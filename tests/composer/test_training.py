@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from dvk.composer.capture.export import trace_module
 from dvk.composer.capture.joint import with_backward
 from dvk.composer.ir.errors import CannotCompose
+from dvk.composer.runtime.training import dvk_writable
 from tests.composer.programs import Function, differences
 from tests.composer.training_steps import TrainingDropIn, errors
 from tests.tasks.shrink import TASKS, shrink, thirds
@@ -275,3 +276,10 @@ def test_under_distributed_data_parallel(block: TrainingDropIn, tmp_path: Path) 
         dist.destroy_process_group()
     assert differences(got, stepped(block.model, block)) == []
     assert block.runs == {"run": 1, "back": 1}
+
+
+def test_results_that_are_views_are_made_writable_beside_arguments_that_are_no_tensors() -> None:
+    held = torch.ones(4, 2)
+    (free, copied) = dvk_writable((torch.ones(4, 2).T, held.T), (held,), (None, 3))
+    assert not free._is_view() and copied.data_ptr() != held.data_ptr()
+    assert torch.equal(free, torch.ones(2, 4)) and torch.equal(copied, held.T)

@@ -24,6 +24,10 @@ WARM = 3
 MOST_TIMES_OWN = 2.0
 """A patched model may err as many times as much as the original does: discrete choices inside, as of experts, amplify rounding."""
 
+VANISHING = 1e-6
+"""A gradient whose truth is so much smaller than the largest one is zero but for rounding, as of a bias of attention's keys: its error is
+relative to the largest."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -209,13 +213,16 @@ def _compared(
     if [name for name, _ in got] != [name for name, _ in same]:
         return Checked("the outputs have another structure", 0.0, 0.0, 0.0)
     known = dict(truth or [])
+    largest = max(
+        (_rms(t) for name, t in known.items() if name.startswith(steps.GRADIENT)), default=0
+    )
     wrong, found = "", Errors(0.0, 0.0)
     worst_own = admitted = 0.0
     for (name, mine), (_, theirs) in zip(got, same, strict=True):
         if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
             return Checked(f"`{name}` has another shape or dtype", 0.0, 0.0, 0.0)
         exact = known[name].to(theirs.device) if name in known else None
-        want = _leaf(name, theirs, exact, dtypes)
+        want = _leaf(name, theirs, exact, dtypes, largest)
         error, difference = values(mine, want)
         if difference is not None and exact is not None and want.scale is not None:
             others = [one[name].to(theirs.device) for one in varied()]
@@ -229,14 +236,25 @@ def _compared(
     return Checked(wrong, found.typical, worst_own, admitted)
 
 
+def _rms(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().double().pow(2).mean().sqrt()) if tensor.numel() else 0.0
+
+
 def _leaf(
-    name: str, same: torch.Tensor, truth: torch.Tensor | None, dtypes: set[str]
+    name: str,
+    same: torch.Tensor,
+    truth: torch.Tensor | None,
+    dtypes: set[str],
+    largest: float = 0.0,
 ) -> ExpectedLeaf:
+    """What is expected of a tensor; `largest` is the root mean square of the largest gradient."""
     if not (same.is_floating_point() or same.is_complex()):
         return ExpectedLeaf(name, same)
     scale, rms, finite = scales(same)
     if truth is not None and truth.shape != same.shape:
         truth = None
+    if truth is not None and name.startswith(steps.GRADIENT) and _rms(truth) < VANISHING * largest:
+        scale = torch.full_like(scale, largest)
     leaf = ExpectedLeaf(name, same, truth, scale, rms, finite=finite, wide=False)
     half = same.dtype in HALF
     kind = class_of("half" if half else "fp64" if same.dtype == torch.float64 else "fp32", dtypes)

@@ -58,7 +58,8 @@ def dvk_writable(results: tuple, saved: tuple, given: tuple) -> tuple:
     if not any(t._is_view() for t in results):
         return results
     # A write must not reach what the backward reads.
-    held = {t.untyped_storage().data_ptr() for t in (*saved, *given)}
+    tensors = [t for t in (*saved, *given) if isinstance(t, torch.Tensor)]
+    held = {t.untyped_storage().data_ptr() for t in tensors}
     return tuple(
         t
         if not t._is_view()
