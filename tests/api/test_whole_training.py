@@ -115,6 +115,22 @@ def test_a_gradient_of_rounding_alone_is_compared_on_the_scale_of_the_others() -
     assert "gradient of shift" in compared(shift=0.1).wrong
 
 
+@pytest.mark.parametrize("off, wrong", [(0.03, False), (0.3, True)])
+def test_rows_of_a_gradient_that_cancel_have_the_rounding_of_the_others(
+    off: float, wrong: bool
+) -> None:
+    dice = torch.Generator().manual_seed(0)
+    truth, noise = torch.randn(2, 64, 64, generator=dice, dtype=torch.float64)
+    truth[5] *= 1e-3
+    noise[5] = 0  # by chance
+    same = (truth + 0.01 * noise).bfloat16()
+    got = same.clone()
+    got[5, 7] += off
+    name = f"{steps.GRADIENT}weight"
+    found = verifying._compared([(name, got)], [(name, same)], [(name, truth)], {"bfloat16"})
+    assert bool(found.wrong) is wrong
+
+
 def test_a_model_with_dropout_or_without_gradients_is_refused(tmp_path: Path) -> None:
     x, out = torch.randn(8, 4), tmp_path / "run"
     drops = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))

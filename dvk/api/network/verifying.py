@@ -28,6 +28,10 @@ VANISHING = 1e-6
 """A gradient whose truth is so much smaller than the largest one is zero but for rounding, as of a bias of attention's keys: its error is
 relative to the largest."""
 
+TIMES_NOISE = 8.0
+"""An element of a gradient may be off by so many times the original's error, root mean square over the whole gradient: sums over all
+tokens cancel in some rows, whose rounding is that of the others."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -263,5 +267,8 @@ def _leaf(
     given = kind.tolerance(own, unknown, Sums(elements=same.numel()))
     if truth is not None:
         given = given.at_least(Errors(MOST_TIMES_OWN * own.typical, MOST_TIMES_OWN * own.worst))
+        if name.startswith(steps.GRADIENT):
+            least = TIMES_NOISE * _rms(same.double() - truth) / given.worst
+            leaf.scale = scale.clamp(min=least)
     leaf.own, leaf.admitted = own, given
     return leaf
