@@ -114,9 +114,12 @@ class HostTextWriter(HostWriter):
     def _check_layout(self, name: str, buffer: Buffer) -> None:
         pass
 
-    def _allocate(self, name: str, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> None:
+    def _memory(self, buffer: Buffer, kernel: Kernel, inputs: list[str]) -> str:
+        """The name of an output in fresh memory: a text writes over no dead value."""
+        name = self._fresh()
         if not self._lies_as_listed(name, buffer):
             self.lines.append(f"{name} = {new(buffer.dtype, buffer.shape, buffer.strides)}")
+        return name
 
     def _more(self, dtype: str, count: int) -> str:
         name = self._fresh()
