@@ -19,6 +19,7 @@ from dvk.composer.dropin.facts import Ranges, joined
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.ir.schedules.base import Schedule
+from dvk.composer.rewrites import packed_weights
 from dvk.records import BackendName, Task
 from dvk.tasks.dynamic import DynamicDim, is_prime, label
 
@@ -26,8 +27,8 @@ MAX_CUTS = 6
 """Cuts of the stretch around one measured point, one inside the other."""
 NARROW = 0.25
 """Width of a stretch, as a share of its smallest size, in which it does not matter on which side of a border a size is."""
-SIZE_BOUND_RECIPES = frozenset({"cuda_graph"})
-"""Recipes whose results hold for one size."""
+SIZE_BOUND_RECIPES = frozenset({"cuda_graph", packed_weights.RECIPE})
+"""Recipes whose results hold for one size: oneDNN packs a weight for one shape of the operand."""
 
 Box = dict[str, tuple[int, int]]
 """A stretch of the range: dimension → smallest and largest size."""
