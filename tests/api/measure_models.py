@@ -37,6 +37,7 @@ WIDER: dict[str, dict[str, Any]] = {
     },
     "gpt2": {"n_embd": 768, "n_head": 12, "n_layer": 8, "n_positions": 512},
     "bert": {
+        "max_position_embeddings": 512,
         "hidden_size": 768,
         "intermediate_size": 3072,
         "num_attention_heads": 12,
@@ -99,6 +100,18 @@ WIDER: dict[str, dict[str, Any]] = {
 }
 """What differs with `--wide`."""
 
+_TEXT = "input_ids=int64[8,512]<128"
+_IMAGES = "pixel_values=float32[32,3,224,224]"
+BATCHES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("llama", "gpt2", "bert", "mixtral"), (_TEXT,)),
+    "t5": (_TEXT, "decoder_input_ids=int64[8,128]<128"),
+    **dict.fromkeys(("vit", "convnext"), (_IMAGES,)),
+    "clip": ("input_ids=int64[32,64]<128", _IMAGES),
+    "whisper": ("input_features=float32[4,80,3000]", "decoder_input_ids=int64[4,448]<128"),
+    "unet": ("sample=float32[8,3,64,64]", "timestep=int64[8]<1000"),
+}
+"""Inputs with `--batch`, which keep a GPU busy; for the sizes of `--wide`."""
+
 
 def measured(
     source: ModelSource, out: Path, budget_s: float, baselines: tuple[str, ...], train: bool
@@ -152,6 +165,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype")
     parser.add_argument("--wide", action="store_true", help="larger configurations")
+    parser.add_argument("--batch", action="store_true", help="batches as one trains with")
     parser.add_argument("--train", action="store_true", help="forward and backward")
     parser.add_argument("--compile", action="store_true", help="time torch.compile, too")
     parser.add_argument("--budget-s", type=float, default=60.0)
@@ -165,6 +179,8 @@ def main() -> None:
         source = replace(source_of(name, given.device, train=given.train), dtype=given.dtype)
         if given.wide:
             source = replace(source, settings={**source.settings, **WIDER.get(name, {})})
+        if given.batch:
+            source = replace(source, inputs=BATCHES[name])
         began = time.monotonic()
         baselines = ("compile",) if given.compile else ()
         found = measured(source, given.out / name, given.budget_s, baselines, given.train)

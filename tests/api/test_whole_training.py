@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from dvk.api.network import examples, optimize_model, patching, proving, report, steps, verifying
+from dvk.api.network import (
+    examples,
+    optimize_model,
+    patching,
+    proving,
+    report,
+    steps,
+    trying,
+    verifying,
+)
+from dvk.api.written import write
+from dvk.composer.capture.joint import with_backward
 from dvk.config import Config
 from dvk.errors import UsageError
 from tests.api.stacks import Stack
@@ -63,6 +76,19 @@ def test_a_patch_with_a_wrong_gradient_is_left_out(llama: Quick, tmp_path: Path)
     assert [one.wrong for one in outputs] == ["", ""]  # forward alone does not show it
 
 
+def test_a_step_on_a_gpu_is_no_cuda_graph() -> None:
+    """A replay copies arguments into its own, which autograd records as writes into what the backward needs."""
+    model, call = (
+        nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)),
+        ([torch.ones(4, 8)], {}),
+    )
+    written = replace(write(model, *call), device="cuda")
+    captured = trying.graph_of(model, call)
+    texts = trying.drop_ins(with_backward(captured, model), written, "triton", train=True)
+    assert texts and not [text for text in texts if "dvk_replay(*" in text]
+    assert "dvk_replay(*" in trying.drop_ins(captured, written, "triton")[0]
+
+
 def test_a_step_is_timed_with_its_backward_and_leaves_the_model_as_it_was() -> None:
     model, call = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), ([torch.randn(8, 4)], {})
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -113,6 +139,58 @@ def test_a_gradient_of_rounding_alone_is_compared_on_the_scale_of_the_others() -
     assert 0 < noise < 1e-4 and compared().own < 1e-5
     assert compared(shift=3 * noise).wrong == ""
     assert "gradient of shift" in compared(shift=0.1).wrong
+
+
+class Gates(nn.Module):
+    """The first eight units nearly reach the first of four tokens, and no other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 64, bias=False)
+        dice = torch.Generator().manual_seed(0)
+        self.x = torch.randn(4, 8, generator=dice).bfloat16()
+        with torch.no_grad():
+            weight = torch.randn(64, 8, generator=dice).bfloat16()
+            self.x[:, 6], self.x[:, 7] = torch.tensor([0, 9, 9, 9]), torch.tensor([1, 0, 0, 0])
+            self.x[0, :2] = 1
+            weight[:8, 1:] = 0
+            weight[:8, 1], weight[:8, 6], weight[:8, 7] = -weight[:8, 0], -9, -(2**-12)
+            self.up.weight.copy_(weight)
+        self.bfloat16()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.up(x))
+
+
+@pytest.mark.parametrize("shift, wrong", [(0.0, False), (-1.0, True)])
+def test_a_unit_of_a_relu_may_reach_a_token_where_rounding_decides(
+    shift: float, wrong: bool
+) -> None:
+    """A row of the weight's gradient is then another, of any size."""
+    model = Gates()
+    with torch.no_grad():
+        model.up.weight[:8, 7] += shift  # farther from the token than rounding
+    call = ([model.x], {})
+    truths = verifying.Truths(model, steps.stepped)
+    truth, same = truths.outputs(call, 0), steps.stepped(model, call, 0)
+    got = [(name, t.clone()) for name, t in same]
+    (along,) = steps.cotangents([model(model.x)])
+    dict(got)["gradient of up.weight"][3] += along[0, 3] * model.x[0]
+    dict(same)["gradient of up.weight"][5] += along[0, 5] * model.x[0] / 8
+    varied = partial(truths.varied, call, 0)
+    assert bool(verifying._compared(got, same, truth, {"bfloat16"}, varied).wrong) is wrong
+    assert "up.weight" in verifying._compared(got, same, truth, {"bfloat16"}).wrong
+
+
+def test_other_roundings_are_those_of_results_and_their_gradients_too() -> None:
+    model = nn.Sequential(nn.Tanh(), nn.Linear(4, 2, bias=False)).bfloat16()
+    model[1].weight.data.zero_()
+    call = ([torch.randn(8, 4).bfloat16()], {})
+    truths = verifying.Truths(model, steps.stepped)
+    truth = dict(truths.outputs(call, 0) or [])["gradient of 1.weight"]
+    others = torch.stack([one["gradient of 1.weight"] for one in truths.varied(call, 0)])
+    off = (others - truth).abs().amax(0)
+    assert bool((off > 0).all()) and bool((off < 2**-6 * truth.abs().amax()).all())
 
 
 @pytest.mark.parametrize("off, wrong", [(0.03, False), (0.3, True)])

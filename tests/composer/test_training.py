@@ -11,10 +11,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dvk.composer.capture.export import trace_module
-from dvk.composer.capture.joint import with_backward
+from dvk.composer.capture.joint import CHECK, with_backward
 from dvk.composer.ir.errors import CannotCompose
 from dvk.composer.runtime.training import dvk_writable
-from tests.composer.programs import Function, differences
+from tests.composer.dropins import importable
+from tests.composer.programs import Function, differences, run_source
 from tests.composer.training_steps import TrainingDropIn, errors
 from tests.tasks.shrink import TASKS, shrink, thirds
 
@@ -283,3 +284,50 @@ def test_results_that_are_views_are_made_writable_beside_arguments_that_are_no_t
     (free, copied) = dvk_writable((torch.ones(4, 2).T, held.T), (held,), (None, 3))
     assert not free._is_view() and copied.data_ptr() != held.data_ptr()
     assert torch.equal(free, torch.ones(2, 4)) and torch.equal(copied, held.T)
+
+
+HALF = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 24).bfloat16()
+
+    def forward(self, x, y, z):
+        return F.gelu(self.up(x)), torch.baddbmm(z, y, y.mT)
+"""
+
+
+def test_products_stay_in_the_type_of_their_operands() -> None:
+    """PyTorch's decomposition of a linear multiplies bfloat16 in float32, which takes a GPU many times as long."""
+    given = [torch.randn(size, dtype=torch.bfloat16) for size in ((9, 16), (2, 5, 7), (2, 5, 5))]
+    model = importable(run_source(HALF)).Model()
+    training = with_backward(trace_module(model, given, ["x", "y", "z"]), model).training
+    assert training is not None
+    products = [
+        node
+        for graph in (training.forward, training.backward)
+        for node in graph.nodes
+        if node.op in ("aten.mm.default", "aten.bmm.default")
+    ]
+    assert len(products) == 6 and {node.dtype for node in products} == {"bfloat16"}
+
+
+def test_checks_of_conversions_are_left_out_of_a_step_on_a_gpu() -> None:
+    """An export checks that a tensor to convert is on `cuda`; the traced one is on `cuda:0`."""
+    model = Function(lambda x: x.bfloat16().float().square())
+    captured = trace_module(model, [torch.randn(4, 8)], ["x"])
+    checked = [node for node in captured.graph.nodes if node.op == CHECK]
+    assert checked
+    moved = [
+        node.model_copy(update={"kwargs": {**node.kwargs, "device": "meta"}})
+        if node in checked
+        else node
+        for node in captured.graph.nodes
+    ]
+    graph = captured.graph.model_copy(update={"nodes": tuple(moved)})
+    assert with_backward(captured.model_copy(update={"graph": graph}), model).training

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from dvk.harness.checking.compare import Difference, ExpectedLeaf, values
+from dvk.harness.checking.compare import Difference, ExpectedLeaf, row_length, values
 
 MOST_TIMES = 2.0
 """A row may be off by so many times the largest error of a row that other roundings move."""
@@ -31,10 +31,10 @@ def unexplained(
     others = [one for one in others if one.shape == truth.shape and bool(torch.isfinite(one).all())]
     if not others:
         return difference
-    size = truth.abs() + truth.float().pow(2).mean().sqrt()
+    size = truth.abs() + want.scale.repeat_interleave(row_length(truth.shape)).view(truth.shape)
 
     def off(output: torch.Tensor) -> torch.Tensor:
-        """The largest error of each row, relative to the size of its elements and of all."""
+        """The largest error of each row, as `values` has it."""
         error = ((output - truth).abs() / size).nan_to_num(torch.inf, torch.inf)
         return error.amax(-1) if error.dim() > 1 else error
 

@@ -66,13 +66,14 @@ class Truths:
         return None
 
     def varied(self, call: Call, seed: int) -> list[dict[str, torch.Tensor]]:
-        """The truth's outputs with half-precision parameters off by up to half of `eps`, drawn `VARIATIONS` times.
+        """The truth's outputs with half-precision parameters and the modules' results off by up to half of `eps`, drawn `VARIATIONS` times.
 
-        Empty for a model without such parameters. A model whose discrete choices, as of experts, depend on rounding shows it here.
+        Empty for a model without such parameters. A model whose discrete choices depend on rounding shows it here: choices of experts, or
+        the sign of what a ReLU reads, which decides on a row of a gradient.
         """
         if not self.halves or self.copy is None:
             return []
-        where, dtype = self.places[0]
+        where, _ = self.places[0]
         wide = {n: p for n, p in self.copy.named_parameters() if n in self.halves}
         dice = torch.Generator(where).manual_seed(seed)
         outputs = []
@@ -81,11 +82,9 @@ class Truths:
                 for _ in range(VARIATIONS):
                     for name, p in wide.items():
                         half = self.halves[name]
-                        units = torch.rand(p.shape, generator=dice, device=where, dtype=dtype)
-                        p.copy_(half).mul_(
-                            units.sub_(0.5).mul_(torch.finfo(half.dtype).eps).add_(1)
-                        )
-                    outputs.append(dict(self._called(call, seed)))
+                        p.copy_(half).mul_(_factors(p, _eps(half), dice))
+                    with _off(self.copy, max(map(_eps, self.halves.values())), dice):
+                        outputs.append(dict(self._called(call, seed)))
             except Exception:  # noqa: BLE001 - without variations a difference is an error, as before
                 return []
             finally:
@@ -102,6 +101,35 @@ class Truths:
 
         with exactly():
             return self.run(self.copy, map_tensors(widened, call), seed)
+
+
+def _eps(tensor: torch.Tensor) -> float:
+    return float(torch.finfo(tensor.dtype).eps)
+
+
+def _factors(like: torch.Tensor, eps: float, dice: torch.Generator) -> torch.Tensor:
+    """Factors as of rounding: up to half of `eps` from 1."""
+    units = torch.rand(like.shape, generator=dice, device=like.device, dtype=like.dtype)
+    return units.sub_(0.5).mul_(eps).add_(1)
+
+
+@contextmanager
+def _off(model: nn.Module, eps: float, dice: torch.Generator) -> Iterator[None]:
+    """Have each module's result, and the gradient that comes back to it, off as by rounding."""
+
+    def rounded(value: Any) -> Any:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value * _factors(value, eps, dice) if is_float else value
+
+    def off(module: nn.Module, args: Any, result: Any) -> Any:
+        return tuple(map(rounded, result)) if type(result) is tuple else rounded(result)
+
+    hooks = [part.register_forward_hook(off) for part in model.modules()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -13,11 +13,10 @@ from dvk.api.network import steps
 from dvk.api.network.choosing import Tried
 from dvk.api.network.patching import dressed
 from dvk.api.written import Written
-from dvk.composer import CannotCompose, CapturedGraph, Plan, applicable, compose
+from dvk.composer import CannotCompose, CapturedGraph, Plan, applicable_to, compose
 from dvk.composer.capture.export import trace_call
 from dvk.composer.capture.joint import with_backward
 from dvk.composer.lowering.convolution import PRODUCTS
-from dvk.composer.recipes import inexact
 from dvk.errors import DvkError
 from dvk.records import Graph, Task
 from dvk.stats.intervals import median_ratio
@@ -76,19 +75,31 @@ def tried(
             captured = with_backward(captured, module, written.device)
         left = sum(node.op == "left" for node in captured.graph.nodes)
         texts = drop_ins(captured, written, backend, train)
-        kinds = [execute(text, role="quick").ModelNew for text in texts]
-        times = [_measured(module, kind, call, train) for kind in kinds]
-        if not times:
+        if not texts:
             return Tried(1.0, left, NOTHING), None
-        best, text = max(zip(times, texts, strict=True), key=lambda one: one[0].gain)
+        times = [_run(module, text, call, train) for text in texts]
+        pairs = zip(times, texts, strict=True)
+        best, text = max(pairs, key=lambda one: (not one[0].why, one[0].gain))
         return Tried(best.gain, left, best.why), None if best.why else text
     except CannotCompose as error:
         return _useless(f"the composer cannot capture it: {error}")
     except DvkError as error:
         return _useless(error.message)
-    except Exception as error:  # noqa: BLE001 - a module of any kind, and a compiler, may raise anything
-        said = str(error).strip().partition("\n")[0]
-        return _useless(f"its quick composition failed: {type(error).__name__}: {said}"[:300])
+    except Exception as error:  # noqa: BLE001 - a module of any kind may raise anything
+        return _useless(_failed(error))
+
+
+def _run(module: nn.Module, text: str, call: Call, train: bool) -> Tried:
+    """Measure one text. The others are measured if it fails."""
+    try:
+        return _measured(module, execute(text, role="quick").ModelNew, call, train)
+    except Exception as error:  # noqa: BLE001 - a compiler may raise anything
+        return Tried(1.0, why=_failed(error))
+
+
+def _failed(error: Exception) -> str:
+    said = str(error).strip().partition("\n")[0]
+    return f"its quick composition failed: {type(error).__name__}: {said}"[:300]
 
 
 def _useless(why: str) -> Composed:
@@ -99,8 +110,7 @@ def drop_ins(
     captured: CapturedGraph, written: Written, backend: str, train: bool = False
 ) -> list[str]:
     """Return texts with default schedules: with PyTorch's products, and with kernels of dvk's own for them where there are any."""
-    names = applicable(captured.graph, written.device, backend)
-    exact = tuple(name for name in names if name not in inexact(names))
+    exact = tuple(applicable_to(captured, written.device, backend))
     library = tuple(name for name in exact if name not in PRODUCTS)
     plans = [Plan(one) for one in dict.fromkeys((library, exact))]
     made = [compose(task_of(written, train), captured, plan, backend) for plan in plans]

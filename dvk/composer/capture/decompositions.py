@@ -20,7 +20,6 @@ IN_PARTS = (
     aten.soft_margin_loss,
     aten.mse_loss,
     aten.glu,
-    aten.addmm,
     aten._fused_rms_norm,
 )
 """Forward operators whose parts a backward shares, besides those in PyTorch's core table."""
@@ -47,11 +46,22 @@ def table() -> dict[Any, Callable[..., Any]]:
     }
     return made | {
         aten.nll_loss_backward.default: nll_loss_backward,
+        aten.addmm.default: addmm,
+        aten.baddbmm.default: addmm,
         aten.native_dropout_backward.default: native_dropout_backward,
         aten.native_layer_norm.default: native_layer_norm,
         aten.native_group_norm.default: native_group_norm,
         aten._native_batch_norm_legit_functional.default: batch_norm_functional,
     }
+
+
+def addmm(
+    bias: torch.Tensor, one: torch.Tensor, other: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """A product in the operands' type, `addmm` or `baddbmm`, and an epilogue: PyTorch's decomposition multiplies bfloat16 in float32."""
+    product = torch.matmul(one, other)
+    product = product if alpha == 1 else product * alpha
+    return product + bias if beta == 1 else product + bias * beta
 
 
 def native_dropout_backward(grad: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:

@@ -24,6 +24,8 @@ from dvk.composer.ir.text import spelled
 from dvk.records import Graph, Node
 
 GIVEN = ("input", "param", "buffer", "const")
+CHECK = "aten._assert_tensor_metadata.default"
+"""An export's check of a conversion. It held when the graph was captured; its device has no index, and a tensor's has."""
 
 
 def with_backward(
@@ -205,7 +207,7 @@ def _function(
             f"    {node.name} = torch.tensor({node.kwargs['data']!r}, dtype=torch.{node.dtype})"
         )
     for node in graph.nodes:
-        if node.op in GIVEN:
+        if node.op in GIVEN or node.op == CHECK:
             continue
         if node.op == "getitem":
             text = f"{node.args[0]['ref']}[{node.args[1]!r}]"

@@ -128,6 +128,8 @@ class MatmulWork:
     """The rows have sums of their own, which tiles of matrix units have no room for."""
     block: int = 0
     """Elements of k with one scale, the most that a tile takes at a time; 0 for any number."""
+    operands: tuple[int, int] = (1, 1)
+    """Different operands with the tile's rows, and with its columns: each is loaded into shared memory."""
 
 
 def schedules(kernel: Kernel, gpu: Gpu) -> list[TritonSchedule]:
@@ -178,8 +180,14 @@ def _walking(option: TritonProduct, work: MatmulWork) -> TritonProduct:
 
 def _fits(option: TritonProduct, work: MatmulWork) -> bool:
     """The loads in flight have room in shared memory."""
-    held = (option.rows + option.columns) * option.depth * work.width * option.stages
+    held = _loaded(option.rows, option.columns, option.depth, work) * option.stages
     return held <= work.gpu.shared_bytes_per_block
+
+
+def _loaded(rows: int, columns: int, depth: int, work: MatmulWork) -> int:
+    """Bytes of shared memory that one step along k takes."""
+    ups, sides = work.operands
+    return (ups * rows + sides * columns) * depth * work.width
 
 
 def _is_threefold(option: MatmulSchedule) -> bool:
@@ -245,6 +253,7 @@ def _work(kernel: Kernel, gpu: Gpu) -> MatmulWork:
         _along(kernel, form),
         bool(form.beside),
         form.block,
+        (len({t.left.id for t in form.terms}), len({t.right.id for t in form.terms})),
     )
 
 
@@ -291,7 +300,7 @@ def _tiles(work: MatmulWork) -> Iterator[TritonProduct]:
         short |= splits > 1 and splits * math.prod(work.sizes) * work.sums >= INT32
         if too_tall or too_wide or many or short:
             continue
-        room = work.gpu.shared_bytes_per_block // ((rows + columns) * depth * work.width)
+        room = work.gpu.shared_bytes_per_block // _loaded(rows, columns, depth, work)
         stages = min(stages, max(room, LEAST_STAGES))
         made = TritonProduct(
             rows=rows,
