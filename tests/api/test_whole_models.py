@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 import torch
 
 from dvk.api.network import examples, patching, proving, reading, report, verifying
+from dvk.api.network.building import build
 from dvk.config import Config
-from tests.api.whole_models import MODELS, Quick, is_installed, quickly
+from tests.api.whole_models import MODELS, Quick, is_installed, quickly, source_of
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +170,15 @@ class Layout(Enum):
     """As models of timm hold one."""
 
     FIRST = "first"
+
+
+@pytest.mark.parametrize("more, cached", [((), False), (("use_cache=True",), True)])
+def test_a_text_of_the_command_line_goes_through_without_a_cache(
+    more: tuple[str, ...], cached: bool
+) -> None:
+    """A block that is called with a cache is not fused."""
+    source = replace(source_of("gpt2"), inputs=("input_ids=int64[2,16]<128", *more))
+    assert examples.draw(build(source), 0)[1]["use_cache"] is cached
 
 
 def test_a_member_of_an_enumeration_is_no_configuration() -> None:

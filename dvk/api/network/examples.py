@@ -53,7 +53,8 @@ def _drawn(network: Network) -> Call:
         if unknown := [s.name for s in specs if s.name not in takes and not free]:
             problem = f"the model's forward takes no `{unknown[0]}`"
             raise UsageError(problem, f"it takes {', '.join(takes)}")
-        return [], {spec.name: from_spec(spec) for spec in specs}
+        given = {spec.name: from_spec(spec) for spec in specs}
+        return [], _without_cache(takes) | given
     if "get_inputs" in network.namespace:
         try:
             given = network.namespace["get_inputs"]()
@@ -95,11 +96,12 @@ def _of_transformers(model: Any, takes: Any) -> Call | None:
     wanted = [name for name in dict.fromkeys(wanted) if name in takes]
     if not wanted or any(name not in makers for name in wanted):
         return None
-    given: dict[str, Any] = {name: makers[name]() for name in wanted}
-    # One pass over a text. A cache is an object that changes with the call: what is called with one is not fused.
-    if "use_cache" in takes:
-        given["use_cache"] = False
-    return [], given
+    return [], {name: makers[name]() for name in wanted} | _without_cache(takes)
+
+
+def _without_cache(takes: Any) -> dict[str, Any]:
+    """One pass over a text. A cache is an object that changes with the call: what is called with one is not fused."""
+    return {"use_cache": False} if "use_cache" in takes else {}
 
 
 def _tokens(config: Any) -> torch.Tensor:
