@@ -89,6 +89,18 @@ def test_a_step_on_a_gpu_is_no_cuda_graph() -> None:
     assert "dvk_replay(*" in trying.drop_ins(captured, written, "triton")[0]
 
 
+class Asking(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x) * 2 if torch.is_grad_enabled() else torch.sigmoid(x) * 3
+
+
+def test_a_quick_composition_that_is_not_used_says_why() -> None:
+    """Capture asks without gradients."""
+    model, call = Asking(), ([torch.randn(4, 8, requires_grad=True)], {})
+    found, text = trying.tried(model, call, write(model, *call), "cpp", train=True)
+    assert text is None and "torch.is_grad_enabled()" in found.why
+
+
 def test_a_step_is_timed_with_its_backward_and_leaves_the_model_as_it_was() -> None:
     model, call = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), ([torch.randn(8, 4)], {})
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -218,6 +218,17 @@ def test_code_that_reads_the_gradient_mode_sees_that_of_the_call(name: str, spel
             agree(counting, x, fused=mode in as_captured)
 
 
+def test_code_that_reads_the_gradient_mode_and_computes_the_same_in_both_is_fused_in_both() -> None:
+    text = module_text(
+        "if torch.is_grad_enabled() and self.saving:\n    raise RuntimeError\nreturn torch.tanh(x) * 2",
+        init="self.saving = False",
+    )
+    counting = Counting(text, torch.randn(4, 8))
+    for mode in (torch.enable_grad(), torch.no_grad()):
+        with mode:
+            agree(counting, torch.randn(4, 8), fused=True)
+
+
 def test_reads_by_torch_alone_are_no_condition() -> None:
     text = module_text(
         "with torch.no_grad():\n    return torch.relu(self.norm(x)) + 1",

@@ -143,7 +143,9 @@ def _measured(module: nn.Module, kind: Any, call: Call, train: bool) -> Tried:
             got = results()
             counts = module.__dict__.get("_dvk_counts", {})
             if not module.__dict__.get("_dvk_ready") or train and not counts.get("kernels"):
-                return Tried(1.0, why="the guards of its drop-in refuse it")
+                with torch.set_grad_enabled(train):
+                    why = kind.why(module, *call[0], **call[1]).partition("\n")[0]
+                return Tried(1.0, why=f"its drop-in runs the original: {why}"[:300])
             if why := _differs(expected, got):
                 return Tried(1.0, why=why)
             for _ in range(2):

@@ -287,7 +287,7 @@ def _exported(
 
     model, tensors = call.model, tuple(call.tensors.values())
 
-    def exported() -> tuple[Any, Any, Any]:
+    def exported(opposite: str = "") -> tuple[Any, Any, Any]:
         call.loops.clear()
         with (
             torch.no_grad(),
@@ -295,7 +295,7 @@ def _exported(
             no_checks(),
             apart(),
             quietly(),
-            mode_reads(model) as answered,
+            mode_reads(model, opposite) as answered,
             call.flat(),
             tracing.meanwhile(),
             reads.recording(model) as read,
@@ -319,13 +319,14 @@ def _exported(
     if not recording.places and not recording.changes:
         tree = call.tree
 
-        def again() -> Any:
-            other, _, also = exported()
+        def again(opposite: str = "") -> Any:
+            other, _, also = exported(opposite)
             for part, names in also.items():
                 read[part].update(names)
             return other
 
         for path in modes.without_effect(model, mode_of, program, again):
             del mode_of[path]
+        answered -= {name for name in answered if modes.is_same(program, partial(again, name))}
         call.tree = tree
     return program, answered, read, mode_of

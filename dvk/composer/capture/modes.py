@@ -33,19 +33,25 @@ def without_effect(
 def _same_in_other_mode(
     model: Any, paths: list[str], program: Any, again: Callable[[], Any]
 ) -> bool:
-    import torch
-
     modules = [model.get_submodule(path) for path in paths]
     before = [module.training for module in modules]
     for module in modules:
         module.training = not module.training
     try:
-        other = again()
-    except Exception:  # noqa: BLE001 - the user's code may raise anything in a mode that is not asked for
-        return False
+        return is_same(program, again)
     finally:
         for module, mode in zip(modules, before, strict=True):
             module.training = mode
+
+
+def is_same(program: Any, again: Callable[[], Any]) -> bool:
+    """Whether another export computes the same as the exported program."""
+    import torch
+
+    try:
+        other = again()
+    except Exception:  # noqa: BLE001 - the user's code may raise anything in a mode that is not asked for
+        return False
     mine, theirs = program.constants, other.constants
     return (
         program.graph_module.code == other.graph_module.code

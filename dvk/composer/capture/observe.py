@@ -19,16 +19,21 @@ MODES = ("is_grad_enabled", "is_inference_mode_enabled")
 
 
 @contextmanager
-def mode_reads(model: torch.nn.Module) -> Iterator[set[str]]:
-    """Record names of `MODES` that code outside torch calls during the block, as torch's or as globals next to a class of the model."""
+def mode_reads(model: torch.nn.Module, opposite: str = "") -> Iterator[set[str]]:
+    """Record names of `MODES` that code outside torch calls during the block, as torch's or as globals next to a class of the model.
+
+    Args:
+        opposite: the function that gives such code the other answer.
+    """
     found: set[str] = set()
 
     def noting(name: str, function: Callable[[], bool]) -> Callable[[], bool]:
         def ask() -> bool:
             # torch's own modules ask whether to record operators for gradients, and then nothing requires any.
-            if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] != "torch":
-                found.add(name)
-            return function()
+            if str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == "torch":
+                return function()
+            found.add(name)
+            return function() is not (name == opposite)
 
         return ask
 
