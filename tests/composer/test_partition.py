@@ -31,6 +31,12 @@ def rotary(x: torch.Tensor) -> torch.Tensor:
     return left * torch.sigmoid(right) + left.tanh()
 
 
+def turned_heads(x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    heads = x.view(5, 3, 8).transpose(0, 1)
+    left, right = heads.chunk(2, -1)
+    return heads * c + torch.cat((-right, left), -1)
+
+
 def attention(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
     mask = torch.tril(torch.ones(scores.shape[-2:], dtype=torch.bool))
@@ -87,6 +93,7 @@ PATTERNS: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     ),
     "masked attention scores": (attention, (r(2, 3, 5, 4), r(2, 3, 5, 4)), "r"),
     "halves of one value": (rotary, (r(5, 8),), "p"),
+    "turned heads": (turned_heads, (r(5, 24), r(8)), "p"),
     "gates of a computed value": (
         lambda x: (lambda y: y[..., :4] * F.silu(y[..., 4:]))(F.relu(x) + 1),
         (r(5, 8),),

@@ -312,7 +312,7 @@ def test_products_stay_in_the_type_of_their_operands() -> None:
         node
         for graph in (training.forward, training.backward)
         for node in graph.nodes
-        if node.op in ("aten.mm.default", "aten.bmm.default")
+        if node.op in [f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm")]
     ]
     assert len(products) == 6 and {node.dtype for node in products} == {"bfloat16"}
 
@@ -331,3 +331,25 @@ def test_checks_of_conversions_are_left_out_of_a_step_on_a_gpu() -> None:
     ]
     graph = captured.graph.model_copy(update={"nodes": tuple(moved)})
     assert with_backward(captured.model_copy(update={"graph": graph}), model).training
+
+
+PIECES = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x, c):
+        heads = x.view(5, 3, 2, 8).transpose(1, 2)
+        left, right = heads[..., :4], heads[..., -4:]
+        return heads * c + torch.cat((-right, left), -1), x[:, 1].sigmoid(), x[..., 1:7:2] * 2
+"""
+
+
+def test_gradients_of_pieces_are_zeros_that_their_readers_compute() -> None:
+    """Of rotated heads, and of one element: no tensor of zeros is written, and no part of one."""
+    made = TrainingDropIn(PIECES, torch.randn(5, 3, 16), torch.randn(8))
+    assert all(new <= 4 * eager + 1e-6 for eager, new in errors(made).values()), errors(made)
+    program = made.candidate.source.partition("dvk_fused = ModelNew")[0]
+    assert program.count("slice_scatter") == 1  # of every second element
+    assert "functional.pad" not in program and "torch.zeros" not in program

@@ -31,8 +31,9 @@ WHOLE = (
     "grid_sampler",
     "native_dropout",
     "aten.lerp.",
+    "constant_pad_nd",
 )
-"""Operators that stay calls: PyTorch's kernel is better than its parts."""
+"""Operators that stay whole: PyTorch's kernel is better than its parts, or the composer's."""
 
 
 def table() -> dict[Any, Callable[..., Any]]:
@@ -49,6 +50,8 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.addmm.default: addmm,
         aten.baddbmm.default: addmm,
         aten.native_dropout_backward.default: native_dropout_backward,
+        aten.slice_backward.default: slice_backward,
+        aten.select_backward.default: select_backward,
         aten.native_layer_norm.default: native_layer_norm,
         aten.native_group_norm.default: native_group_norm,
         aten._native_batch_norm_legit_functional.default: batch_norm_functional,
@@ -58,7 +61,10 @@ def table() -> dict[Any, Callable[..., Any]]:
 def addmm(
     bias: torch.Tensor, one: torch.Tensor, other: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
-    """A product in the operands' type, `addmm` or `baddbmm`, and an epilogue: PyTorch's decomposition multiplies bfloat16 in float32."""
+    """`addmm` or `baddbmm` as a product and an epilogue; of 16 bits whole, since the product alone would be rounded once more. PyTorch's
+    decomposition multiplies these in float32."""
+    if one.dtype in HALVES:
+        return NotImplemented
     product = torch.matmul(one, other)
     product = product if alpha == 1 else product * alpha
     return product + bias if beta == 1 else product + bias * beta
@@ -67,6 +73,25 @@ def addmm(
 def native_dropout_backward(grad: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     """Elementwise: it belongs in the kernel that computes `grad`."""
     return grad * mask.to(grad.dtype) * scale
+
+
+def slice_backward(
+    grad: torch.Tensor, sizes: list[int], dim: int, start: int, end: int, step: int
+) -> torch.Tensor:
+    """Zeros around the gradient, which its readers compute; PyTorch's decomposition writes it into a tensor of zeros."""
+    if step != 1:
+        return torch.slice_scatter(grad.new_zeros(sizes), grad, dim, start, end, step)
+    size, inner = sizes[dim], len(sizes) - 1 - dim % len(sizes)
+    ahead = min(max(start + size if start < 0 else start, 0), size)
+    behind = size - ahead - grad.shape[dim]
+    return torch.nn.functional.pad(grad, [0, 0] * inner + [ahead, behind])
+
+
+def select_backward(grad: torch.Tensor, sizes: list[int], dim: int, index: int) -> torch.Tensor:
+    """As `slice_backward`, of one element along `dim`."""
+    dim %= len(sizes)
+    index %= sizes[dim]
+    return slice_backward(grad.unsqueeze(dim), sizes, dim, index, index + 1, 1)
 
 
 def native_layer_norm(

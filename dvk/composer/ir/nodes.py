@@ -7,8 +7,9 @@ value and the chain of views it is read through, so a transpose or a reshape cos
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,16 +93,26 @@ class ViewStep:
 
     def _back_by_dims(self, index: Index) -> Index | None:
         """A reshape of an index that may be out of bounds: in dimensions of extent one, which have a single valid position, or in
-        dimensions that it does not merge or split.
+        dimensions that it does not split in two. What reads such an index drops the values out of bounds.
         """
-        kept = [(part, size) for part, size in zip(index, self.after, strict=True) if size > 1]
-        if [size for _, size in kept] == [s for s in self.before if s > 1]:
-            rest = iter(part for part, _ in kept)
-            return tuple(next(rest) if size > 1 else ZERO for size in self.before)
-        if any(lo < 0 or hi >= size for part, size in kept for lo, hi in [part.span()]):
+        if 0 in self.before:
             return None
-        parts, sizes = tuple(part for part, _ in kept), tuple(size for _, size in kept)
-        return delinearize(linearize(parts, contiguous_strides(sizes)), self.before)
+        source = [ZERO] * len(self.before)
+        for olds, news in _apart(self.before, self.after):
+            parts, sizes = [index[d] for d in news], [self.after[d] for d in news]
+            whole = linearize(tuple(parts), contiguous_strides(sizes))
+            if len(olds) > 1:
+                spans = zip((part.span() for part in parts), sizes, strict=True)
+                if any(lo < 0 or hi >= size for (lo, hi), size in spans):
+                    return None
+                inner = delinearize(whole, tuple(self.before[d] for d in olds))
+                if inner is None:
+                    return None
+            else:
+                inner = (whole,)
+            for dim, part in zip(olds, inner, strict=True):
+                source[dim] = part
+        return tuple(source)
 
     def call(self, value: str) -> str:
         """Torch source that applies the view to `value`."""
@@ -126,6 +137,22 @@ class ViewStep:
         if self.method in ("reshape", "expand"):
             return f"{value}.{self.method}({', '.join(map(repr, self.after)) or '()'})"
         return f"{value}.{self.method}({', '.join(map(repr, self.args))})"
+
+
+def _apart(
+    before: tuple[int, ...], after: tuple[int, ...]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the smallest groups of neighbouring dimensions that a reshape turns into each other; without dimensions of extent one."""
+    ahead = [(d, size) for d, size in enumerate(before) if size > 1]
+    behind = [(d, size) for d, size in enumerate(after) if size > 1]
+    while ahead or behind:
+        olds, news = [ahead.pop(0)], [behind.pop(0)]
+        while (mine := math.prod(n for _, n in olds)) != (theirs := math.prod(n for _, n in news)):
+            if mine < theirs:
+                olds.append(ahead.pop(0))
+            else:
+                news.append(behind.pop(0))
+        yield [d for d, _ in olds], [d for d, _ in news]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +196,11 @@ class View:
             and (self.steps[-1].method, self.steps[-1].args) == (method, args)
         ):
             return View(self.base, self.steps[:-1])
+        if method == "permute" and self.steps and self.steps[-1].method == "permute":
+            order = tuple(self.steps[-1].args[dim] for dim in args)
+            inner = View(self.base, self.steps[:-1])
+            straight = order == tuple(range(len(order)))
+            return inner if straight else inner.then(method, order, after)
         if method == "reshape" and self.steps and self.steps[-1].method == "reshape":
             return View(self.base, self.steps[:-1]).then(
                 method, args, after
