@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from torch import nn
 
-from dvk.api.network import applying
-from dvk.composer.runtime import facts
+from dvk.api.network import applying, patching
+from dvk.composer.runtime import facts, sources
 
 
 class Inner(nn.Module):
@@ -83,6 +84,12 @@ def test_guards_see_of_a_configuration_what_is_read_of_it() -> None:
     assert (
         applying.dvk_unlike(drop_in, model, read) == "`eps` is 0.25; the kernels were made for 0.5"
     )
+
+
+def test_a_patch_advises_what_whole_models_take(tmp_path: Path) -> None:
+    one = patching.Patch("One", "kind", "entry", sources.text(["dvk_unlike"]), ())
+    text = (patching.write(tmp_path, [one], "model", {}) / "One.py").read_text(encoding="utf-8")
+    assert "dvk optimize --model … --input" in text and "--also" not in text
 
 
 def fresh(path: str) -> ModuleType:
