@@ -48,7 +48,7 @@ def test_a_call_that_runs_the_kernels_and_one_that_does_not(best: Path) -> None:
     assert report["guards"]["modules"]["norm"]["eps"] == "1e-05"
     other = ("explain", best, "--input", "x=float32[7,8]")
     told = warm.dvk(*other, cwd=best.parent, exits=1).stdout
-    assert "kernels exist for\n  x=float32[4,8]\n" in told and "drop (Dropout): " in told
+    assert "kernels exist for\n  x=float32[4,8]\n" in told and "drop (torch.Dropout): " in told
     assert "the call with x=float32[7,8] runs the original\n  x is float32[7,8]" in told
     assert "`drop` is in train mode; the kernels were made for eval mode" in told
 

@@ -30,6 +30,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], int, int]] = {
     # text, shape of x, sums that move, further inputs
     "layer norm": ("F.gelu(F.layer_norm(x, (24,), self.weight, self.bias))", (150, 24), 2, 0),
     "three dimensions": ("F.layer_norm(x, (33,), self.weight, self.bias)", (5, 31, 33), 2, 0),
+    "bias of a line": ("F.gelu(F.linear(x, self.weight.diag(), self.bias))", (5, 40, 32), 1, 0),
     "rms norm": ("F.silu(F.rms_norm(x, (40,), self.weight)) + self.bias", (131, 40), 2, 0),
     "residual": ("y + F.layer_norm(x + y, (16,), self.weight, self.bias)", (200, 16), 2, 1),
     "scale": ("y + self.weight * torch.tanh(x + self.bias)", (3, 64, 20), 2, 1),

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from dvk.composer.capture.reads import Reads, wanted
+from dvk.composer.runtime.facts import dvk_described
 from tests.composer.dropins import BLOCK, Counting, agree, module_text
 from tests.composer.programs import run_source
 
@@ -237,3 +239,51 @@ def test_reads_by_torch_alone_are_no_condition() -> None:
     counting = Counting(text, torch.randn(4, 8))
     counting.new.requires_grad_(False)
     assert counting.fused(torch.randn(4, 8))[0]
+
+
+def test_a_layer_of_another_library_is_told_from_torchs_by_more_than_its_name() -> None:
+    counting = Counting(
+        module_text("return torch.relu(self.line(x)) + 1", init="self.line = nn.Linear(8, 8)"),
+        torch.randn(4, 8),
+    )
+    counting.new.requires_grad_(False)
+    assert counting.fused(torch.randn(4, 8))[0]
+
+    class Linear(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
+
+    counting.new.line = Linear(8, 8)
+    assert not counting.fused(torch.randn(4, 8))[0]
+    assert "`line` is Linear; the kernels were made for torch.Linear" in counting.new.dvk_why(
+        torch.randn(4, 8)
+    )
+
+
+def test_checkpoints_of_transformers_around_a_layer_are_no_condition() -> None:
+    class GradientCheckpointingLayer(nn.Module):
+        gradient_checkpointing = False
+
+    class Layer(GradientCheckpointingLayer):
+        pass
+
+    model = nn.Sequential(Layer())
+    found: Reads = {id(one): {"gradient_checkpointing": None} for one in (model, model[0])}
+    assert "gradient_checkpointing" in wanted(model, found, (), ())["0"]  # inside of what is fused
+    assert wanted(model[0], found, (), ()) == {}
+
+
+def test_facts_of_a_builtin_function_are_short() -> None:
+    assert len(dvk_described(nn.functional.gelu, 0)) < 500
+
+
+def test_reasons_name_surplus_arguments_and_show_tensors_by_their_shapes() -> None:
+    counting = Counting(
+        module_text("return torch.relu(x) + 1", params="x, mask=None, **more"),
+        torch.randn(4, 8),
+        None,
+    )
+    why, x = counting.new.dvk_why, torch.randn(4, 8)
+    assert why(x, None) == "the kernels run"
+    assert "other arguments: `count`; kernels exist for (x, mask)" in why(x, None, count=3)
+    assert "mask is bool[4,8]; kernels exist for None" in why(x, x > 0)

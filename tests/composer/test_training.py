@@ -171,6 +171,19 @@ def test_accumulates_and_steps(block: TrainingDropIn) -> None:
     assert block.runs == {"run": 4, "back": 4}
 
 
+def test_after_a_step_of_an_optimizer_the_module_is_not_examined_again(
+    block: TrainingDropIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would cost milliseconds a layer at each step."""
+    stepped(block.new, block)
+    monkeypatch.setattr(type(block.new), "_dvk_again", None)
+    optimizer = torch.optim.SGD([block.new.up.weight], lr=0.1)
+    for _ in range(2):
+        optimizer.step()
+        stepped(block.new, block)
+    assert block.runs == {"run": 3, "back": 3}
+
+
 def test_hooks_see_gradients_and_a_second_backward_works(block: TrainingDropIn) -> None:
     seen: list[torch.Tensor] = []
     x = block.args[0].clone().requires_grad_(True)

@@ -49,14 +49,11 @@ def dvk_patched(part: Any, only: Any) -> str:
         if "forward" in vars(part):
             return "its forward() was set on the instance"
         drop_in = importlib.import_module(f"{__name__}.{name}")
-        if dvk_key(drop_in, part, READS) not in block["configs"]:
-            why = "its attributes or sizes of weights differ from those of the modules that were proved"
-            continue
-        # The guard of the drop-in compares configurations as a whole; what differs here is not read.
         new = drop_in.ModelNew
-        whole = drop_in.dvk_facts_key(part, new._dvk_read)
-        if whole not in new._dvk_known.split():
-            new._dvk_known += f" {whole}"
+        if dvk_key(drop_in, part, READS) not in block["configs"]:
+            why = dvk_unlike(drop_in, part, READS)
+            continue
+        dvk_known(drop_in, part, READS)
         bind_base(drop_in, block["entry"], type(part))
         dvk_dress(part, new)
         return ""
@@ -75,21 +72,52 @@ def remove(model: Any) -> Any:
 
 def dvk_key(drop_in: Any, part: Any, reads: dict[str, Any]) -> str:
     """Hash of what kernels depend on in a module: its parts, their attributes, and what is read of configurations."""
-    kind = drop_in.ModelNew
-    held = [
-        (vars(one), key, value)
-        for one in part.modules()
-        for key, value in vars(one).items()
-        if type(value).__name__ in reads
-    ]
-    try:
-        for owner, key, value in held:
-            names = reads[type(value).__name__]
-            owner[key] = {name: getattr(value, name, None) for name in names}
-        return str(drop_in.dvk_facts_key(part, kind._dvk_read))
-    finally:
-        for owner, key, value in held:
-            owner[key] = value
+    dvk_narrow(drop_in, reads)
+    return str(drop_in.dvk_facts_key(part, drop_in.ModelNew._dvk_read))
+
+
+def dvk_narrow(drop_in: Any, reads: dict[str, Any]) -> None:
+    """Have the guards of a drop-in see of a configuration only what is read of it: the rest may change at any time."""
+    whole = drop_in.dvk_described
+    if hasattr(whole, "dvk_reads"):
+        return
+
+    def described(value: Any, depth: int) -> str:
+        kind = type(value).__name__
+        if kind not in reads:
+            return str(whole(value, depth))
+        return f"{kind} with " + whole(
+            {one: getattr(value, one, None) for one in reads[kind]}, depth
+        )
+
+    described.dvk_reads = reads  # type: ignore[attr-defined]
+    drop_in.dvk_described = described
+
+
+def dvk_texts(drop_in: Any, part: Any, reads: dict[str, Any]) -> tuple[Any, ...]:
+    """The facts that a drop-in's programs were made for, with configurations as a module has them."""
+    facts = []
+    for paths, texts in drop_in.ModelNew._dvk_read:
+        one = drop_in.dvk_part(part, paths[0])
+        held = [name for name in texts if type(getattr(one, name, None)).__name__ in reads]
+        facts.append((paths, {**texts, **{name: drop_in.dvk_fact(one, name) for name in held}}))
+    return tuple(facts)
+
+
+def dvk_unlike(drop_in: Any, part: Any, reads: dict[str, Any]) -> str:
+    """What differs in a module from the one that kernels were made for."""
+    changes = drop_in.dvk_changes(part, dvk_texts(drop_in, part, reads))
+    names = ", ".join(name for one in reads.values() for name in one)
+    return str(changes[0][1]) if changes else f"its configuration differs in one of {names}"
+
+
+def dvk_known(drop_in: Any, part: Any, reads: dict[str, Any]) -> None:
+    """Add a module to those that a drop-in's programs are proved for; its guards name what differs from it."""
+    new = drop_in.ModelNew
+    new._dvk_read = dvk_texts(drop_in, part, reads)
+    key = drop_in.dvk_facts_key(part, new._dvk_read)
+    if key not in new._dvk_known.split():
+        new._dvk_known += f" {key}"
 
 
 def bind_base(drop_in: Any, entry: str, kind: type) -> None:

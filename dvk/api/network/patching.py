@@ -28,6 +28,9 @@ from dvk.api.network import applying
 from dvk.api.network.reading import Reads
 
 PACKAGE = "patch"
+ALSO = " Make one: dvk optimize … --also '{name}={given}'"
+"""A drop-in's advice for inputs of other sizes, which `dvk optimize --model` does not take."""
+OTHERS = " Make a patch for such calls: dvk optimize --model … --input"
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ def write(folder: Path, patches: Sequence[Patch], model: str, reads: Reads) -> P
     for one in patches:
         # Weights are those of the model that is patched: nothing is read from a folder.
         text = placed(one.text, '""') if f"\n{FOLDER} = " in one.text else one.text
+        text = text.replace(ALSO, OTHERS)
         (package / f"{one.name}.py").write_text(text, encoding="utf-8")
     (package / "__init__.py").write_text(_init(patches, model, reads), encoding="utf-8")
     return package

@@ -39,6 +39,8 @@ CALLING = frozenset(
 )
 """Functions of `MODULE` that look into a module at every access or call; the access itself is recorded."""
 KINDS = ("_parameters", "_buffers")
+CHECKPOINTED = ("GradientCheckpointingLayer", "gradient_checkpointing")
+"""A class of transformers, and the attribute that turns checkpoints around its forward on."""
 Reads = dict[int, dict[str, None]]
 """Names that were read, by the id of the module."""
 
@@ -122,6 +124,7 @@ def wanted(
             and f"{path}.{name}" not in free
             and name not in module._modules
             and not (name == "forward" and not path)
+            and not (not path and name == CHECKPOINTED[1] and _checkpoints(module))
             and not name.startswith("_dvk_")
             and not _is_computed(module, name)
         ]
@@ -141,6 +144,11 @@ def _expanded(module: Any, names: dict[str, None]) -> Iterator[str]:
                 yield from vars(module).get(kind, ())
         if name == "__dict__":
             yield from vars(module)
+
+
+def _checkpoints(module: Any) -> bool:
+    """Its class wraps the `forward` of every subclass, that of a drop-in too: checkpoints are made around the kernels."""
+    return any(kind.__name__ == CHECKPOINTED[0] for kind in type(module).__mro__)
 
 
 def _is_computed(module: Any, name: str) -> bool:

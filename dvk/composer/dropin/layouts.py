@@ -122,6 +122,8 @@ def _guide(group: FusionGroup, known: dict[IRNode, tuple[int, ...]]) -> Affine |
     """Where the group reads its largest operand, for the last time, if that is not row-major."""
     most, guide = 0, None
     for prim in group.members:
+        if prim in group.partials:
+            continue  # it reads sums of rows, which are row-major
         for position, operand in enumerate(prim.operands):
             if isinstance(operand, View) and operand.base not in group.index:
                 index, strides = group.reads(prim, position), known.get(operand.base)

@@ -19,9 +19,8 @@ def conditions(task: Task, fused: Sequence[Fused], held: Held) -> str:
         "dvk_plain()",
     ]
     if held:
-        lines.append(
-            "(dvk_bound(self._dvk_places) and dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_again())"
-        )
+        lines.append("(dvk_bound(self._dvk_places) or self._dvk_again())")
+        lines.append("(dvk_written(self._dvk_counters) == self._dvk_were or self._dvk_follow())")
     lines.append("not any(self._dvk_watched.hooks)")
     lines.append("(self._dvk_watched.same() or self._dvk_again())")
     if positions := frozen(fused, held):

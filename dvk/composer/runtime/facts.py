@@ -43,6 +43,8 @@ def dvk_described(value: object, depth: int) -> str:
         return f"{tuple(value.shape)} {value.dtype} {few}"
     if isinstance(value, torch.nn.Module):
         return type(value).__qualname__
+    if isinstance(value, type(torch)):  # a built-in function holds its Python module
+        return value.__name__
     if isinstance(value, dict):
         return (
             "{"
@@ -102,7 +104,9 @@ def dvk_place(tensor: torch.Tensor) -> str:
 def dvk_fact(module: torch.nn.Module, name: str) -> str:
     """An attribute of a module as text."""
     if name == "__class__":  # a drop-in calls the user's ModelNew dvk_ModelNew
-        return type(module).__name__.removeprefix("dvk_")
+        its = type(module)
+        home = "torch." if its.__module__.startswith("torch.nn.") else ""  # PEFT has a Linear, too
+        return home + its.__name__.removeprefix("dvk_")
     if name == "_modules":
         return "of " + ", ".join(module._modules)
     held = dvk_holder(module, name)

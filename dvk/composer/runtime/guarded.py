@@ -120,6 +120,12 @@ class dvk_guarded(dvk_prepared):
         self._dvk_ready = self._dvk_prepare()
         return self._dvk_ready
 
+    def _dvk_follow(self) -> bool:
+        # An optimizer or batch norm has written weights in their places: what is derived from them goes, and no fact has changed.
+        dvk_drop(self)
+        self._dvk_were = dvk_written(self._dvk_counters)
+        return True
+
     def _dvk_forget(self) -> None:
         # After a change, the next call examines the module again, and holds no memory on a device that the weights may be about to leave.
         self.__dict__.pop("_dvk_ready", None)

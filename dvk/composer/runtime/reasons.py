@@ -102,7 +102,9 @@ def dvk_misfits(module: Any, number: int, args: tuple, kwargs: dict) -> list[Rea
     given = dvk_given(names, args, kwargs) if kwargs else args
     if given is None or len(given) != len(names):
         told = ", ".join(names) or "no arguments"
-        return [("arguments", f"the call has other arguments; kernels exist for ({told})")]
+        more = ", ".join(f"`{name}`" for name in kwargs if name not in names)
+        other = f"other arguments: {more}" if more else "other arguments"
+        return [("arguments", f"the call has {other}; kernels exist for ({told})")]
     values = dict(zip(names, given))
     if inside:
         try:
@@ -119,9 +121,9 @@ def dvk_misfits(module: Any, number: int, args: tuple, kwargs: dict) -> list[Rea
             others = [e[name] for _, e, _ in module._dvk_inputs if isinstance(e.get(name), tuple)]
             found += dvk_unlike(name, value, [spec, *others], module._dvk_device)
         elif type(value) is not type(spec) or value != spec:
-            found.append(
-                (f"value of {name}", f"{name} is {value!r:.80}; kernels exist for {spec!r}")
-            )
+            plain = type(value) in dvk_tensors
+            now = dvk_shown(value.shape, value.dtype) if plain else f"{value!r:.80}"
+            found.append((f"value of {name}", f"{name} is {now}; kernels exist for {spec!r}"))
     if module._dvk_device == "cuda" and not found:
         indices = {value.get_device() for value in values.values() if type(value) in dvk_tensors}
         if len({*indices, torch.cuda.current_device()}) > 1:
