@@ -57,3 +57,9 @@ def test_its_parts_are_taken_where_they_save_more() -> None:
 
 def test_what_gains_nothing_is_left() -> None:
     assert taken({"Layer": 0.8, "Mlp": 1.0}) == {}
+
+
+def test_a_layer_with_adapted_parts_is_no_stack_of_them() -> None:
+    parts = [part("layer", "Layer", 90.0, weighted=8)]
+    parts += [part(f"layer.{name}", "Linear", 20.0, "layer", 3) for name in ("query", "value")]
+    assert [one.name for one in groups(ModelProfile(100.0, tuple(parts)))] == ["Layer", "Linear"]

@@ -18,6 +18,8 @@ MOST_TRIED = 10
 """Groups that are tried."""
 STACKED = 3
 """Modules with weights in each of several equal parts from which a module is a stack of them, and no block itself."""
+ADAPTED = ("Linear", "Embedding", "Conv")
+"""Begin the names of layers that adapters wrap: the parts of one, as of LoRA's, are no block."""
 LEAST_GAIN = 1.02
 """Estimated speedup from which a group is searched."""
 
@@ -103,7 +105,8 @@ def _is_stack(part: SubmoduleTime, profile: ModelProfile) -> bool:
     inner = [p for p in profile.parts if p.path.startswith(f"{part.path}.")]
     same: dict[tuple[str, str, str], int] = defaultdict(int)
     for one in inner:
-        same[one.kind, one.structure, one.inputs] += one.weighted >= STACKED
+        is_layer = one.kind.rpartition(".")[2].startswith(ADAPTED)
+        same[one.kind, one.structure, one.inputs] += one.weighted >= STACKED and not is_layer
     return any(count > 1 for count in same.values())
 
 
