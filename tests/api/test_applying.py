@@ -93,7 +93,7 @@ def test_a_patch_advises_what_whole_models_take(tmp_path: Path) -> None:
 
 
 def fresh(path: str) -> ModuleType:
-    """A module executed anew: a patch changes functions of its drop-ins."""
+    """A module executed again: a patch changes functions of its drop-ins."""
     spec = importlib.util.spec_from_file_location("drop_in", path)
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
