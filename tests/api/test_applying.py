@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from torch import nn
 
 from dvk.api.network import applying, patching
 from dvk.composer.runtime import facts, sources
+from tests.pipelines.input_sets import imported
 
 
 class Inner(nn.Module):
@@ -63,7 +63,7 @@ class Settings:
 
 
 def test_guards_see_of_a_configuration_what_is_read_of_it() -> None:
-    drop_in: Any = fresh(facts.__file__)
+    drop_in: Any = imported(facts.__file__)
     model = nn.Linear(2, 2)
     model.settings, model.eps = Settings(), 0.5
     drop_in.ModelNew = SimpleNamespace(
@@ -90,12 +90,3 @@ def test_a_patch_advises_what_whole_models_take(tmp_path: Path) -> None:
     one = patching.Patch("One", "kind", "entry", sources.text(["dvk_unlike"]), ())
     text = (patching.write(tmp_path, [one], "model", {}) / "One.py").read_text(encoding="utf-8")
     assert "dvk optimize --model … --input" in text and "--also" not in text
-
-
-def fresh(path: str) -> ModuleType:
-    """A module executed again: a patch changes functions of its drop-ins."""
-    spec = importlib.util.spec_from_file_location("drop_in", path)
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
