@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from dvk.api.network import examples, patching, proving, reading, report, verifying
+from dvk.api.network import examples, patching, proving, reading, report, rounding, verifying
 from dvk.api.network.building import build
 from dvk.config import Config
+from dvk.harness.checking.compare import Difference, ExpectedLeaf, scales, values
+from dvk.harness.checking.tolerance import Errors
 from tests.api.whole_models import MODELS, Quick, is_installed, quickly, source_of
 
 
@@ -206,3 +208,41 @@ def test_real_models_are_patched_and_compute_the_same(name: str, tmp_path: Path)
     assert found.names
     assert [one.wrong for one in found.checked] == ["", ""]
     assert any(found.used.values()), found.why
+
+
+ROWS = 64
+
+
+def moved(*rows: int, by: float = 1.0) -> torch.Tensor:
+    """An output of ones with these rows off."""
+    output = torch.ones(ROWS, 4, dtype=torch.float64)
+    output[list(rows)] += by
+    return output
+
+
+def left_of(got: torch.Tensor, others: list[torch.Tensor]) -> Difference | None:
+    """What is unexplained of an output, if other roundings are off like that."""
+    scale, rms, _ = scales(moved())
+    want = ExpectedLeaf("output", moved(), moved(), scale, rms, wide=False)
+    want.admitted = Errors(0.01, 0.01)
+    _, difference = values(got, want)
+    assert difference is not None
+    return rounding.unexplained(got, want, others, difference)
+
+
+def test_rows_that_one_choice_moves_together_are_explained_by_other_such_choices() -> None:
+    """A token that takes another expert moves all rows of that expert's gradient, and each copy may turn another token."""
+    experts = [range(n, n + 8) for n in range(0, ROWS, 8)]
+    copies = [moved(*rows) for rows in experts[:4]]
+    assert left_of(moved(*experts[5]), copies) is None
+    assert left_of(moved(*range(20, 60)), copies) is not None, "far more than a choice moves"
+    assert left_of(moved(*experts[5], by=9.0), copies) is not None, "farther off"
+    assert left_of(moved(*experts[5]), [moved(*experts[0])] * 4) is not None, (
+        "the copies all move the same rows"
+    )
+
+
+def test_one_row_more_is_what_the_copies_miss() -> None:
+    copies = [moved(3), moved(3), moved(7)]
+    assert left_of(moved(40), copies) is None
+    assert left_of(moved(40, 41, 42), copies) is not None

@@ -153,6 +153,22 @@ def test_a_fallback_is_reported_once_and_counted(block: Counting) -> None:
     assert block.new.dvk_calls == {"kernels": ran, "shape of x": 3, "strides of x": 1}
 
 
+@pytest.mark.parametrize("under", [lambda net: net, torch.compile], ids=["direct", "compiled"])
+def test_the_stride_of_a_dimension_of_one_says_nothing(under: Callable[[Any], Any]) -> None:
+    """A batch of one that comes out of a transposed product has another stride there than a tensor that was allocated."""
+    odd = torch.randn(1, 8, 6, 4).as_strided((1, 8, 6, 4), (3, 24, 4, 1))
+    one = Counting(
+        module_text("return torch.tanh(self.down(x)) * 2", init="self.down = nn.Conv2d(8, 8, 1)"),
+        odd.contiguous().clone(),
+    )
+    assert one.new.why(odd) == RUNS
+    with torch.no_grad():
+        torch.testing.assert_close(under(one.new)(odd), one.reference(odd))
+    assert not one.new.dvk_calls.keys() - {"kernels"}
+    turned = torch.randn(1, 8, 4, 6).transpose(2, 3)
+    assert "has strides" in one.new.why(turned)
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [

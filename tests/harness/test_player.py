@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from typing import Any
@@ -22,7 +23,7 @@ from tests.harness.launch_plans.replays import replay
 
 
 class Lent:
-    """A board whose memory is known by a name, as device memory is by its handle."""
+    """A board whose memory is known by a name, as device memory is by its number."""
 
     mapped: dict[str, int] = {}
     """Name → how often it is mapped now."""
@@ -34,7 +35,8 @@ class Lent:
 
     @classmethod
     def borrow(cls, offered: dict[str, Any], descriptors: list[int]) -> Lent:
-        return cls(offered["lent"], offered["shape"])
+        os.close(descriptors.pop(0))
+        return cls(offered["board"], offered["shape"])
 
     def close(self) -> None:
         assert Lent.mapped[self.name] == 1, "it is closed twice"
@@ -43,7 +45,7 @@ class Lent:
 
 def offer(name: str, rows: int = 4) -> dict[str, Any]:
     call = call_template.empty([torch.zeros(rows, 8)], {})
-    return {"offer": {"lent": name, "shape": [rows, 8], "layouts": []}, "call": call}
+    return {"offer": {"board": name, "shape": [rows, 8], "layouts": []}, "call": call}
 
 
 class Desk:
@@ -57,7 +59,11 @@ class Desk:
         self.thread.start()
 
     def ask(self, do: str, **order: Any) -> dict[str, Any]:
-        self.link.send({"do": do, **order})
+        offered = "offer" in order or "inputs" in order
+        descriptors = (os.open(os.devnull, os.O_RDONLY),) if offered else ()
+        self.link.send({"do": do, **order}, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
         return self.link.receive()
 
     def build(self, name: str, rows: int = 4) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from dvk.harness.checking.compare import Difference, ExpectedLeaf, row_length, v
 
 MOST_TIMES = 2.0
 """A row may be off by so many times the largest error of a row that other roundings move."""
-ROWS_PER_STRANGER = 8
-"""Of so many rows that other roundings move, one more may be off: the copies do not find all."""
+MOST_TIMES_ALONE = 2
+"""Rows that no copy moves may be off, up to so many times those that one copy alone moves: the copies do not find all."""
 
 
 def unexplained(
@@ -40,10 +40,14 @@ def unexplained(
 
     admitted = want.admitted.worst
     errors = torch.stack([off(one) for one in [*others, same]])
-    moved = (errors > admitted).any(0)
+    moves = errors > admitted
+    times = moves.sum(0)
+    moved = times > 0
+    # One rounding more: what it moves alone is what each copy moves that the others do not.
+    alone = int((moves & (times == 1)).flatten(1).sum(1).max())
     mine = off(got)
     strangers = (mine > admitted) & ~moved
-    if int(strangers.sum()) > int(moved.sum()) // ROWS_PER_STRANGER:
+    if int(strangers.sum()) > max(1, MOST_TIMES_ALONE * alone):
         return difference
     if float(mine.max()) > MOST_TIMES * float(errors.max()):
         return difference

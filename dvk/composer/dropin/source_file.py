@@ -387,4 +387,10 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
 
 
 def _layout(name: str, node: Node) -> str:
-    return f"{name}.shape == {node.shape!r} and {name}.stride() == {node.strides!r} and {name}.dtype is torch.{node.dtype}"
+    """The condition on shape, strides and dtype; the stride of a dimension of size 1 says nothing."""
+    places = [d for d, size in enumerate(node.shape) if size != 1]
+    strides = [f"{name}.stride({d}) == {node.strides[d]!r}" for d in places]
+    if len(places) == len(node.shape):
+        strides = [f"{name}.stride() == {node.strides!r}"]
+    parts = [f"{name}.shape == {node.shape!r}", *strides, f"{name}.dtype is torch.{node.dtype}"]
+    return " and ".join(parts)

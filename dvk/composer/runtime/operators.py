@@ -268,16 +268,20 @@ def dvk_recorded(tensor: Any) -> bool:
 
 
 def dvk_of_size(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """It has this shape and these strides; a size that varies is compared where that is allowed."""
+    """It has this shape and these strides (but for dimensions of size 1); a size that varies is compared where that is allowed."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
     if tensor.dim() != len(shape):
         return False
     equal = statically_known_true if dvk_strict() else guard_or_false
-    for size, wanted in zip((*tensor.shape, *tensor.stride()), (*shape, *strides)):
-        if not equal(size == wanted):
-            return False
-    return True
+    sizes, steps = zip(tensor.shape, shape), zip(tensor.stride(), strides)
+    if not all(equal(size == wanted) for size, wanted in sizes):
+        return False
+    return all(
+        equal(step == wanted)
+        for size, (step, wanted) in zip(shape, steps)
+        if not isinstance(size, int) or size != 1
+    )
 
 
 def dvk_between(size: Any, low: int, high: int) -> bool:

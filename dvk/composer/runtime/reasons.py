@@ -57,6 +57,11 @@ def dvk_sizes_match(shape: tuple, expected: tuple) -> bool:
     return True
 
 
+def dvk_strides_match(shape: tuple, strides: tuple, expected: tuple) -> bool:
+    """Strides are the expected ones; that of a dimension of size 1 says nothing."""
+    return all(s == e for size, s, e in zip(shape, strides, expected) if size != 1)
+
+
 def dvk_dense(shape: tuple) -> tuple:
     """Strides of a row-major tensor."""
     strides, step = [], 1
@@ -87,7 +92,9 @@ def dvk_unlike(name: str, value: Any, specs: list, device: str) -> Iterator[Reas
             f"{what} of {name}",
             f"{name} is {given}; kernels exist for {' and '.join(every)}. Make one: dvk optimize … --also '{name}={given}'",
         )
-    elif strides is not None and value.stride() != (strides or dvk_dense(value.shape)):
+    elif strides is not None and not dvk_strides_match(
+        value.shape, value.stride(), strides or dvk_dense(value.shape)
+    ):
         dense = dvk_dense(value.shape)
         told = f"; {name}.contiguous() has these" if dense == (strides or dense) else ""
         yield (

@@ -22,6 +22,11 @@ def dvk_strided(
         )
     if tensor.stride() == strides:
         return tensor
+    sizes = zip(tensor.shape, tensor.stride(), strides)
+    if all(size == 1 or given == wanted for size, given, wanted in sizes):
+        return tensor.as_strided(
+            tensor.shape, strides
+        )  # the stride of a dimension of size 1 says nothing
     return torch.empty_strided(
         tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
     ).copy_(tensor)

@@ -16,6 +16,7 @@ broken the process reports the exception and ends.
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 import traceback
@@ -313,6 +314,8 @@ class Player(Runner):
         name = json.dumps(offered["offer"], sort_keys=True)
         if name not in self._boards:
             self._boards[name] = Board.borrow(offered["offer"], self.link.descriptors)
+        else:
+            os.close(self.link.descriptors.pop(0))
         self.board = self._boards[name]
 
     def _load_plans(self) -> None:

@@ -1,15 +1,15 @@
 """Tensors that the referee lends to runners: inputs, weights and (on a GPU) places to put outputs.
 
 On a CPU a memfd that each process maps, every tensor's end flush with its last page (to 64 bytes)
-and an unmapped page behind it: an access beyond the end faults at once. On a GPU a device allocation
-of the referee's, opened elsewhere through CUDA IPC; the allocation starts on a separate page, and
-bands of known bytes around the tensors show what was written outside them (`guard_bands`).
+and an unmapped page behind it: an access beyond the end faults at once. On a GPU memory of the referee's that each process
+maps (`device_memory`); bands of known bytes around the tensors show what was written outside them
+(`guard_bands`).
 """
 
 from __future__ import annotations
 
-import base64
 import ctypes
+import itertools
 import os
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from dvk.harness.transport import process_memory as memory
+from dvk.harness.transport.device_memory import DeviceMemory
 from dvk.harness.transport.guard_bands import Bands
 
 Layout = dict[str, Any]
@@ -25,6 +26,9 @@ Layout = dict[str, Any]
 
 ALIGNMENT = 64
 """torch's own on CPUs; vector code of honest kernels counts on it."""
+
+_NUMBERS = itertools.count()
+"""Numbers of this process' boards: two of the same layouts are different offers."""
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
@@ -134,14 +138,15 @@ class Board:
         tensors: views of the lent memory, in the order of the layouts.
     """
 
-    def __init__(self, layouts: Sequence[Layout], device: str, lent: Any = None):
-        """Create the owner's end; with `lent`, from `offer`, a borrower's.
+    def __init__(self, layouts: Sequence[Layout], device: str, lent: int | None = None):
+        """Create the owner's end; with `lent`, a descriptor from `offer`, a borrower's.
 
         Raises:
             OSError, RuntimeError: no memory, or it cannot be mapped here.
         """
         self.layouts = list(layouts)
         self.device = device
+        self._number = next(_NUMBERS)
         sizes = [bytes_of(layout) for layout in layouts]
         self._memory: _Shared | _Device = (
             _Shared(sizes, lent) if device == "cpu" else _Device(sizes, lent)
@@ -162,17 +167,13 @@ class Board:
 
     def offer(self) -> tuple[dict[str, Any], tuple[int, ...]]:
         """Return a borrower's JSON object and descriptors."""
-        lent, descriptors = self._memory.offer()
-        return {"layouts": self.layouts, "device": self.device, "lent": lent}, descriptors
+        offered = {"layouts": self.layouts, "device": self.device, "board": self._number}
+        return offered, self._memory.offer()
 
     @classmethod
     def borrow(cls, offered: dict[str, Any], descriptors: list[int]) -> Board:
         """Open the other end of `offer`; takes its descriptor from `descriptors`."""
-        return cls(
-            offered["layouts"],
-            offered["device"],
-            descriptors.pop(0) if offered["device"] == "cpu" else offered["lent"],
-        )
+        return cls(offered["layouts"], offered["device"], descriptors.pop(0))
 
     def put(self, tensors: Sequence[torch.Tensor]) -> None:
         """Copy values in, with the same layout; they are visible to all processes when this returns."""
@@ -247,9 +248,9 @@ class _Shared:
         )
         return torch.frombuffer((ctypes.c_char * size).from_address(start), dtype=torch.uint8)
 
-    def offer(self) -> tuple[Any, tuple[int, ...]]:
+    def offer(self) -> tuple[int, ...]:
         assert self._descriptor is not None, "a borrower has nothing to lend"
-        return None, (self._descriptor,)
+        return (self._descriptor,)
 
     def close(self) -> None:
         self._mapping.close()
@@ -257,62 +258,22 @@ class _Shared:
             os.close(self._descriptor)
 
 
-class _Handle(ctypes.Structure):
-    _fields_ = (("reserved", ctypes.c_char * 64),)
-
-
 class _Device:
-    """One allocation of the driver's for all tensors, with bands between them."""
+    """One allocation for all tensors, with bands between them."""
 
-    def __init__(self, sizes: Sequence[int], lent: str | None):
-        torch.cuda.init()
-        torch.cuda.current_stream().synchronize()  # a context is current from here on
-        self._driver = ctypes.CDLL("libcuda.so.1")
-        self._own = lent is None
+    def __init__(self, sizes: Sequence[int], lent: int | None):
         self.bands = Bands(sizes)
-        pointer = ctypes.c_uint64()
+        self._memory = DeviceMemory(self.bands.size, lent)
+        self.block = self._memory.block
         if lent is None:
-            self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(self.bands.size))
-        else:
-            handle = _Handle.from_buffer_copy(base64.b64decode(lent))
-            self._call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), handle, ctypes.c_uint(1))
-        self._base = pointer.value
-        self.block = torch.as_tensor(_Interface(self._base, self.bands.size), device="cuda")
-        if self._own:
             self.bands.flood(self.block)
 
     def bytes(self, number: int, size: int) -> torch.Tensor:
-        return torch.as_tensor(
-            _Interface(self._base + self.bands.offsets[number], size), device="cuda"
-        )
+        return self._memory.bytes(self.bands.offsets[number], size)
 
-    def offer(self) -> tuple[Any, tuple[int, ...]]:
-        handle = _Handle()
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(self._base))
-        return base64.b64encode(bytes(handle)).decode(), ()
+    def offer(self) -> tuple[int, ...]:
+        assert self._memory.descriptor is not None, "a borrower has nothing to lend"
+        return (self._memory.descriptor,)
 
     def close(self) -> None:
-        torch.cuda.synchronize()
-        self._call(
-            "cuMemFree_v2" if self._own else "cuIpcCloseMemHandle", ctypes.c_uint64(self._base)
-        )
-
-    def _call(self, name: str, *args: Any) -> None:
-        code = getattr(self._driver, name)(*args)
-        if code:
-            text = ctypes.c_char_p()
-            self._driver.cuGetErrorString(code, ctypes.byref(text))
-            raise RuntimeError(f"{name}: {(text.value or b'').decode() or code}")
-
-
-class _Interface:
-    """A range of device memory, as torch.as_tensor takes it."""
-
-    def __init__(self, address: int, size: int):
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-            "strides": None,
-        }
+        self._memory.close()
