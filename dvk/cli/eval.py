@@ -269,7 +269,8 @@ def _shares(summary: dict[str, Any]) -> list[str]:
         lines.append(row(f"without {summary['hygiene']['num_flagged']} flagged", clean))
     turns = summary.get("by_turn", {})
     if 1 < len(turns) <= 16:
-        lines += ["", "by the first timing of each attempt; above, winners were timed again:"]
+        first = "by the first timing of each attempt; above, winners were timed again:"
+        lines += ["", "by attempt, unknown plans as wrong:" if summary.get("table") else first]
         lines += [shares(f"best by turn {turn}", of) for turn, of in turns.items()]
         if summary.get("cost", {}).get("model_s") is not None:
             alone = summary["per_turn"].items()
@@ -285,15 +286,16 @@ def _shares(summary: dict[str, Any]) -> list[str]:
 
 def _notes(summary: dict[str, Any]) -> list[str]:
     """Intervals, cost, claims, and tasks that were flagged or failed."""
-    from dvk.pipelines.eval.tables import mixed
+    from dvk.pipelines.eval.tables import measured_notes, mixed
 
     ends = ", ".join(
         f"fast_{t} [{100 * e[0]:.1f}, {100 * e[1]:.1f}]"
         for t, e in summary["fast_p_interval"].items()
         if e
     )
-    lines = ["", f"95 % intervals over tasks: {ends or 'one task has none'}", *_told(summary)]
-    if number := summary.get("num_in_train_mode"):
+    lines = ["", f"95 % intervals over tasks: {ends or 'one task has none'}"]
+    lines += [*measured_notes(summary), *_told(summary)]
+    if (number := summary.get("num_in_train_mode")) and not summary.get("table"):
         lines.append(
             f"{_many(number)} judged in train mode, which layers of {'it' if number == 1 else 'them'} depend on: "
             "--eval judges for inference"
@@ -342,7 +344,7 @@ def _told(summary: dict[str, Any]) -> list[str]:
             f"roofline: right candidates reach {100 * reached['mean']:.0f} % of the measured ceilings on average, "
             f"{100 * reached['over_half']:.0f} % of them more than half ({reached['num_tasks']} tasks)"
         )
-    elif summary.get("roofline") is not None:
+    elif summary.get("roofline") is not None and not summary.get("table"):
         result.append("roofline: no ceilings known for these tasks (dvk doctor measures them)")
     spent = summary.get("cost")
     if spent:

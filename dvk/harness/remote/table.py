@@ -14,6 +14,8 @@ from dvk.records import Candidate, Status, Task, Tier, Verdict
 from dvk.records.measured import MeasuredTask, plan_key, read_table
 
 PREFIX = "table:"
+UNKNOWN = "unknown: "
+"""How the error of a verdict begins that the table does not hold."""
 
 
 class TableJudgeSession(JudgeElsewhere):
@@ -52,8 +54,13 @@ class TableJudgeSession(JudgeElsewhere):
             status=Status.BROKEN_TASK,
             tier=tier,
             stage="static",
-            error=f"unknown: `{self.path}` does not hold {missing}",
+            error=f"{UNKNOWN}`{self.path}` does not hold {missing}",
         )
+
+
+def is_unknown(verdict: Verdict) -> bool:
+    """Whether a table was asked for a plan that it does not hold."""
+    return verdict.status is Status.BROKEN_TASK and (verdict.error or "").startswith(UNKNOWN)
 
 
 def tasks_of(path: Path) -> dict[str, dict[str, Verdict]]:

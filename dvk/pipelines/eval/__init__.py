@@ -13,6 +13,7 @@
     kernelbench_ids.py   KernelBench's numbers          page.py    report.html; compare_page.py, of a comparison
     lines.py      PyTorch's own lines, once a task     definitions.py    FlashInfer-Bench's folders, solutions and traces
     launches.py   gains weighted by launches      alongside.py       second times while others are searched
+    measured.py   tasks of a table of measured plans
 
 Every episode is on disk as it ends, so a killed run resumes with the remaining tasks.
 """
@@ -33,7 +34,16 @@ from dvk.interop.flashinfer.dataset import is_dataset
 from dvk.interop.kernelbench import results as kernelbench_results
 from dvk.interop.kernelgym import remote
 from dvk.pipelines import tracebacks
-from dvk.pipelines.eval import definitions, hygiene, page, playing, recorded, retime, suites
+from dvk.pipelines.eval import (
+    definitions,
+    hygiene,
+    measured,
+    page,
+    playing,
+    recorded,
+    retime,
+    suites,
+)
 from dvk.pipelines.eval.alongside import Alongside
 from dvk.pipelines.eval.kernelbench_ids import results_by_id
 from dvk.pipelines.eval.lines import judge_lines
@@ -43,6 +53,7 @@ from dvk.pipelines.eval.request import (
     EPISODES,
     FACTS,
     LINES,
+    MEASURED,
     ROWS,
     SUMMARY,
     UNPLAYED,
@@ -75,12 +86,14 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
         EvalStopped: the user stopped it, and there are results.
     """
     check(request)
-    if request.claim and config.remote.judge is not None:
-        remote.require_ours(config, "--claim times winners at the claim tier")
     defined = definitions.read(request.suite) if is_dataset(request.suite) else None
     problems = suites.read(request.suite, request.only, defined.tasks if defined else ())
-    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
-    backend = backends.pick(request.backend, device)
+    held = measured.find(problems, request, config.remote.judge)
+    if held is not None:
+        problems = [problem for problem in problems if problem.name in held.rows]
+        place = held.device, held.backend
+    else:
+        place = _place(request, config)
     suite = request.suite.stem if request.suite.is_file() else request.suite.resolve().name
     name = f"{suite}-{request.policy.replace('/', '_').replace(':', '-')}"
     with RunFolder.open(
@@ -97,9 +110,8 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
             suites.with_sources_on_disk(problems, run),
             writers.with_rollout_place(request.model, config),
         )
-        place = device, backend
         try:
-            results = _measured(run, problems, defined, request, config, place)
+            results = _measured(run, problems, defined, request, config, place, held)
         except KeyboardInterrupt:
             if (found := stopped(request, run, problems, *place)) is None:
                 raise
@@ -109,9 +121,21 @@ def evaluate(request: EvalRequest, config: Config) -> dict[str, Any]:
         run.write_text(ROWS, "".join(row.model_dump_json() + "\n" for row in rows))
         summary = summarised(request, run, rows, problems, *place) | results
         run.append(SUMMARY, summary)
-        page.write(run, rows, summary)
+        page.write(run, [row for row in rows if row.known], summary)
         run.finish("done")
         return {**summary, **exported(run, problems, request)}
+
+
+def _place(request: EvalRequest, config: Config) -> tuple[Device, BackendName]:
+    """The device and the back end to play on, where no table says them.
+
+    Raises:
+        UsageError, MachineError: this machine, or the server, cannot.
+    """
+    if request.claim and config.remote.judge is not None:
+        remote.require_ours(config, "--claim times winners at the claim tier")
+    device: Device = request.device or backends.default_device()  # type: ignore[assignment]  # checked by the command
+    return device, backends.pick(request.backend, device)
 
 
 def _measured(
@@ -121,6 +145,7 @@ def _measured(
     request: EvalRequest,
     config: Config,
     place: tuple[Device, BackendName],
+    held: measured.MeasuredSuite | None = None,
 ) -> dict[str, Any]:
     """Play all tasks and time what is to be timed; everything is in the run's folder as it is known. Returns where solutions are."""
     device, backend = place
@@ -133,15 +158,23 @@ def _measured(
             f"{many(len(problems), 'task')} of {request.suite}, {request.policy}, {backend} on {device}, "
             f"{judging.workers} candidates at a time: {run.path}"
         )
+        if held is not None:
+            progress.say(
+                f"judged by {held.table}: {many(len(held.left_out), 'other task')} left out"
+            )
+            if not run.read(MEASURED):
+                run.append(MEASURED, held.record())
+        ceilings = roofline.load(device) if held is None else None
         table = playing.EvalTable(
-            request, config, device, backend, roofline.load(device), progress, judging
+            request, config, device, backend, ceilings, progress, judging, held
         )
         again = known_again(run)
         with _second_times(run, again, table) as second:
             episodes = _played(run, problems, table, meter, second)
             if _on_own_cores(table):
                 judging.judge_singly()
-            if left := second.num_left and retime.num_wanted(episodes, again, request):
+            left = second.num_left and retime.num_wanted(episodes, again, request)
+            if left and held is None:
                 progress.stage(f"timing {left} winners again")
             second.finish()
         for row in judge_lines(episodes, run.read(LINES), again, request, progress, judging):
@@ -221,6 +254,8 @@ def _second_times(
         table.progress.timed_again()
 
     known = dict(again)
+    if table.held is not None:  # it has one time of a plan
+        return Alongside(lambda some: iter(()), write, 1)
     return Alongside(
         lambda some: retime.time_again(some, known, table.request, table.progress, table.judging),
         write,

@@ -29,7 +29,7 @@ MOST_TOLD = 10
 
 
 def load(place: Path) -> tuple[list[EvalRow], dict[str, Any]]:
-    """The rows of an evaluation and its summary, by its folder; for an unfinished one, or one of an older dvk, from its episodes.
+    """The known rows of an evaluation and its summary, by its folder; for an unfinished one, or one of an older dvk, from its episodes.
 
     Raises:
         UsageError: it is not an evaluation.
@@ -53,6 +53,7 @@ def load(place: Path) -> tuple[list[EvalRow], dict[str, Any]]:
         said = run.read(SUMMARY)
     except (DvkError, OSError, ValidationError, KeyError):
         rows, said = [], []
+    rows = [row for row in rows if row.known]
     if not rows:
         raise UsageError(f"no results in `{place}`", "give the run folder of a dvk eval")
     return rows, dict(said[-1]) if said else {}

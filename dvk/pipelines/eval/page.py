@@ -8,7 +8,7 @@ from typing import Any
 
 from dvk.pipelines.eval.request import Over
 from dvk.pipelines.eval.rows import EvalRow, best_of, outcome
-from dvk.pipelines.eval.tables import mixed, of_roofline
+from dvk.pipelines.eval.tables import measured_notes, mixed, of_roofline
 from dvk.pipelines.report.curves import Curves, Series
 from dvk.pipelines.report.templates import render as render_page
 from dvk.pipelines.report.units import many, show_s, show_share
@@ -64,7 +64,7 @@ def _lead(summary: Summary) -> list[str]:
         )
     if note := mixed(summary):
         told.append(note[0].upper() + note[1:] + ".")
-    return told
+    return told + [f"{line[0].upper()}{line[1:]}." for line in measured_notes(summary)]
 
 
 def _scores(summary: Summary) -> list[tuple[str, Summary]]:

@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dvk import crashes, registry, search, target
+from dvk import backends, crashes, registry, search, target
 from dvk.agents import TaskContext, dialects, run_episodes, writers
 from dvk.agents.preparing import prepare
 from dvk.backbone import Backbone, TokenUsage
 from dvk.backbone.shared import SharedBackbone
 from dvk.config import Config
-from dvk.errors import DvkError
+from dvk.errors import DvkError, UsageError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.timing.roofline import Ceilings, flop_ms
 from dvk.pipelines.eval import recorded
+from dvk.pipelines.eval.measured import MeasuredSuite
 from dvk.pipelines.eval.progress import Progress
 from dvk.pipelines.eval.request import EvalRequest, Unplayed
 from dvk.pipelines.eval.suites import SuiteTask
@@ -67,6 +68,13 @@ class EvalTable:
     progress: Progress
     judging: JudgeQueue[Any]
     """The judges of all stages: their processes take seconds to start, and serve one after another."""
+    held: MeasuredSuite | None = None
+    """The tasks of the table that judges, if one does."""
+
+    @property
+    def model_device(self) -> Device:
+        """Where a model writes: a table's tasks may be of a device that this machine lacks."""
+        return self.device if self.held is None else backends.default_device()
 
 
 def open_judges(
@@ -98,12 +106,14 @@ def play_all(
         on_facts: see `OnFacts`.
         on_usage: called once with a model's counters, before its first question.
     """
-    request, config, progress = table.request, table.config, table.progress
+    progress = table.progress
     bad = [Unplayed(name=p.name, error=p.error) for p in problems if p.error is not None]
     problems = [p for p in problems if p.error is None]
 
     def good() -> Iterator[TaskContext]:
-        for problem, subject in subjects(problems, request, config, table.device, table.backend):
+        for problem, subject in subjects(
+            problems, table.request, table.config, table.device, table.backend, table.held
+        ):
             progress.prepared()
             if isinstance(subject, DvkError):
                 bad.append(
@@ -111,6 +121,7 @@ def play_all(
                         name=problem.name,
                         error=subject.message,
                         traceback=getattr(subject, "traceback", ""),
+                        known=table.held is None,
                     )
                 )
                 continue
@@ -140,7 +151,12 @@ def _played(
         yield from play_strategy(good, request, config, judging)
         return
     progress.stage(f"loading {request.model}")
-    with writers.opened(request.model, config, table.device) as backbone:
+    with writers.opened(request.model, config, table.model_device) as backbone:
+        if table.held is not None and request.strategy is None and backbone.dialect != "plan":
+            raise UsageError(
+                f"{request.model} writes kernels, and a table holds plans of the composer",
+                "`dvk sft choose TABLE` makes a model that chooses plans; or --policy composer",
+            )
         on_usage(backbone.usage)
         judging.spec = with_profiles(judging.spec, backbone.dialect)
         progress.stage(f"playing {request.policy}")
@@ -191,17 +207,22 @@ def subjects(
     config: Config,
     device: Device,
     backend: BackendName,
+    held: MeasuredSuite | None = None,
 ) -> Iterator[tuple[SuiteTask, TaskContext | DvkError]]:
-    """Tasks examined and captured, under the suite's names, a few ahead of the consumer."""
-    found = prepare(
-        [p.path for p in problems],
-        device,
-        backend,
-        config,
-        kept=True,
-        eval_mode=request.eval_mode,
-        train=request.train,
-    )
+    """Tasks examined and captured, or as a table holds them, under the suite's names, a few ahead of the consumer."""
+    found: Iterator[TaskContext | DvkError]
+    if held is not None:
+        found = held.subjects([p.name for p in problems])
+    else:
+        found = prepare(
+            [p.path for p in problems],
+            device,
+            backend,
+            config,
+            kept=True,
+            eval_mode=request.eval_mode,
+            train=request.train,
+        )
     for problem, subject in zip(problems, found):
         if isinstance(subject, TaskContext) and subject.task.name != problem.name:
             subject = replace(subject, task=subject.task.model_copy(update={"name": problem.name}))

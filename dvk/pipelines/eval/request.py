@@ -15,6 +15,8 @@ AGAIN = "again.jsonl"
 LINES = "lines.jsonl"
 FACTS = "tasks.jsonl"
 HYGIENE = "hygiene.jsonl"
+MEASURED = "measured.jsonl"
+"""One line, if a table of measured plans is the judge: `MeasuredSuite.record`."""
 SPENT = "spent.jsonl"
 ROWS = "results.jsonl"
 SUMMARY = "summary.jsonl"
@@ -76,9 +78,11 @@ class EvalRequest:
 
 
 class Unplayed(Record):
-    """A task that could not be loaded: it counts as failed."""
+    """A task that could not be loaded: it counts as failed, if it is known to be the policy's."""
 
     name: str
     error: str
+    known: bool = True
+    """False: that says nothing about the policy, and no figure counts it."""
     traceback: str = ""
     """Traceback of a dvk exception; empty otherwise."""

@@ -19,6 +19,7 @@ from dvk.pipelines.eval.request import (
     EPISODES,
     FACTS,
     LINES,
+    MEASURED,
     SUMMARY,
     UNPLAYED,
     EvalRequest,
@@ -26,6 +27,7 @@ from dvk.pipelines.eval.request import (
 )
 from dvk.pipelines.eval.rows import EvalRow, rows_for
 from dvk.pipelines.eval.spending import Meter
+from dvk.pipelines.report.units import many
 from dvk.records import Episode, Verdict
 from dvk.run_places import read_manifest
 from dvk.runs import RunFolder
@@ -99,7 +101,7 @@ def stopped(
     rows, again = rows_on_disk(run, problems or (), request), known_again(run)
     if not rows:
         return None
-    episodes = episodes_of(run)
+    episodes = episodes_of(run) if not run.read(MEASURED) else []  # a table has one time of a plan
     won = {e.task.name for e in episodes if retime.num_wanted([e], {}, request)}
     waiting = {e.task.name for e in episodes if retime.num_wanted([e], again, request)}
     counted, done = rows, {row.task for row in rows}
@@ -132,10 +134,22 @@ def summarised(
     device: str,
     backend: str,
 ) -> dict[str, Any]:
-    """The tables of a run's rows, what was asked, and what it cost."""
+    """The tables of a run's rows, what was asked, and what it cost.
+
+    Raises:
+        UsageError: a table judged, and holds no plan of any task.
+    """
+    known, measured = [row for row in rows if row.known], run.read(MEASURED)
+    unknown = {row.task: row.error for row in rows if not row.known}
+    if unknown and not known:
+        name, why = next(iter(unknown.items()))
+        raise UsageError(
+            f"nothing is known of {many(len(unknown), 'task')}; {name}: {why}",
+            "a table judges plans of the composer alone; give one that was measured with this version",
+        )
     return {
         **tables.summarise(
-            rows, baselines=request.baselines, flagged=hygiene.hygiene_flags(rows, run)
+            known, baselines=request.baselines, flagged=hygiene.hygiene_flags(known, run)
         ),
         "policy": request.policy,
         "suite": str(request.suite),
@@ -154,7 +168,8 @@ def summarised(
             for row in {row["name"]: row for row in run.read(FACTS)}.values()
         ),
         "num_left": len({p.name for p in problems} - {row.task for row in rows}),
-        **weighted(rows, problems),
+        **weighted(known, problems),
+        **({"table": {**measured[-1], "unknown": unknown}} if measured else {}),
     }
 
 
@@ -177,7 +192,7 @@ def show(place: Path) -> dict[str, Any]:
         found = (
             {"num_left": 0, **said[-1], "run": str(place)}
             if said and manifest.get("status") == "done"
-            else stopped(request, run, _problems(request), device, backend)
+            else stopped(request, run, _problems(request, run), device, backend)
         )
     except (DvkError, OSError, ValidationError, KeyError, TypeError):
         found = None
@@ -195,10 +210,12 @@ def _asked(manifest: Mapping[str, Any]) -> EvalRequest:
     return EvalRequest(**{**asked, "suite": Path(asked["suite"])})
 
 
-def _problems(request: EvalRequest) -> Sequence[suites.SuiteTask] | None:
-    """The suite's tasks; None if it has been moved or cannot be read any more."""
+def _problems(request: EvalRequest, run: RunFolder) -> Sequence[suites.SuiteTask] | None:
+    """The suite's tasks, of which a table left some out; None if it has been moved or cannot be read any more."""
     try:
         found = definitions.read(request.suite).tasks if is_dataset(request.suite) else ()
-        return suites.read(request.suite, request.only, found)
+        left_out = {name for measured in run.read(MEASURED) for name in measured["left_out"]}
+        problems = suites.read(request.suite, request.only, found)
+        return [problem for problem in problems if problem.name not in left_out]
     except (DvkError, OSError):
         return None

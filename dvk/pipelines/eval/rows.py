@@ -16,6 +16,7 @@ from pydantic import Field
 
 from dvk.composer.plan_space import AS_IT_IS
 from dvk.harness.checking.health import degenerate
+from dvk.harness.remote.table import is_unknown
 from dvk.pipelines.eval.request import Over, Unplayed
 from dvk.pipelines.tracebacks import file_of
 from dvk.records import Episode, Record, Status, Turn, Verdict
@@ -96,6 +97,10 @@ class EvalRow(Record):
     )
     error: str | None = Field(
         None, description="Why there is no right candidate; null when there is one."
+    )
+    known: bool = Field(
+        True,
+        description="False where a table of measured plans judges, and holds no plan of this sample: no figure counts it.",
     )
     traceback: str | None = Field(
         None,
@@ -270,6 +275,7 @@ def rows_for(
             task=u.name,
             groups=dict(groups.get(u.name, {})),
             error=u.error,
+            known=u.known,
             traceback=file_of(u.name) if u.traceback else None,
         )
         for u in unplayed
@@ -379,6 +385,8 @@ def rows_of(
                 flop_ms=facts.get("flop_ms"),
                 traceback=file_of(name) if crashed else None,
                 status=(right or last).status.value if right or last else "",  # type: ignore[union-attr]
+                known=right is not None
+                or not any(v is not None and is_unknown(v) for v in verdicts),
                 error=None if right else reason(turns, facts.get("cannot", "")),
                 health=next((v.health for v in verdicts if v is not None and v.health), ()),
                 written_inputs=episode.task.written_inputs,

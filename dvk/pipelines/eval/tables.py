@@ -13,6 +13,7 @@ from typing import Any
 
 from dvk.pipelines.eval.request import Over
 from dvk.pipelines.eval.rows import EvalMeasurement, EvalRow, best_of, outcome
+from dvk.pipelines.report.units import many
 from dvk.stats import fast_p
 
 MOST_GROUPS = 24
@@ -118,6 +119,29 @@ def mixed(summary: Mapping[str, Any]) -> str | None:
         f"two ways of timing: figures of {regimes['device']} {what} are of the device alone, of {regimes['end_to_end']} from end to end "
         "(with the host's time, which CUDA graphs save)"
     )
+
+
+def measured_notes(summary: Mapping[str, Any]) -> list[str]:
+    """Notes on figures whose times come from a table of measured plans: its machine, and what it does not know."""
+    if (table := summary.get("table")) is None:
+        return []
+    machines = "; ".join(table["machines"]) or "an unknown machine"
+    notes = [
+        f"all times are from {table['file']}, measured earlier on {machines}: nothing ran here"
+    ]
+    if names := list(table["left_out"]):
+        notes.append(
+            f"{many(len(names), 'task')} of the suite left out, not in the table (measured.jsonl says why): {_first(names)}"
+        )
+    if names := list(table["unknown"]):
+        notes.append(
+            f"{many(len(names), 'task')} with nothing known, in no figure (results.jsonl says why): {_first(names)}"
+        )
+    return notes
+
+
+def _first(names: Sequence[str], count: int = 5) -> str:
+    return ", ".join(names[:count]) + (", …" if len(names) > count else "")
 
 
 def table(found: Sequence[Found], compiled: bool = False) -> dict[str, Any]:
