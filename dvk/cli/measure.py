@@ -90,7 +90,11 @@ def command(
 
 def lines(found: dict[str, Any]) -> list[str]:
     """The end of a run for people."""
-    result = [f"{found['tasks']} tasks, {found['plans']} plans, {found['timed']} timed"]
+    from dvk.pipelines.report.units import many
+
+    result = [
+        f"{many(found['tasks'], 'task')}, {many(found['plans'], 'plan')}, {found['timed']} timed"
+    ]
     if found["best"] is not None:
         result.append(
             f"geometric mean over eager: default plan {found['default']:.2f}x, best plan {found['best']:.2f}x"

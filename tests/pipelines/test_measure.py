@@ -16,7 +16,16 @@ from dvk.errors import UsageError
 from dvk.harness import JudgeQueue, JudgeSpec
 from dvk.harness.remote.table import tasks_of
 from dvk.pipelines.grow import tables
-from dvk.pipelines.measure import ROWS, TABLE, MeasureRequest, fastest, joined, left_files, measure
+from dvk.pipelines.measure import (
+    ROWS,
+    TABLE,
+    MeasureRequest,
+    fastest,
+    joined,
+    left_files,
+    measure,
+    summary,
+)
 from dvk.pipelines.sft.choose import ChooseRequest, choose
 from dvk.records import Candidate, Episode, Interval, Status, Task, Timing, Trace, Turn, Verdict
 from dvk.records.measured import MeasuredTask, is_table, measured, read_table, write_table
@@ -236,10 +245,14 @@ def test_tables_and_runs_are_merged(table: Path, tmp_path: Path) -> None:
         ),
     )
     (tmp_path / "trained" / "episodes").mkdir(parents=True)
-    lines = played.model_dump_json() + '\n{"task": '  # a kill cut the last line
-    (tmp_path / "trained" / "episodes" / "step_000001.jsonl").write_text(lines)
+    text = played.model_dump_json() + '\n{"task": '  # a kill cut the last line
+    (tmp_path / "trained" / "episodes" / "step_000001.jsonl").write_text(text)
     merge = (tmp_path / "half.jsonl.gz", table, tmp_path / "trained")
-    assert measure(request(tmp_path / "run", merge=merge), QUICK)["plans"] == 5
+    whole = measure(request(tmp_path / "run", merge=merge), QUICK)
+    shipped = list(read_table(resource("data", "measured", "sample.jsonl.gz")))
+    assert summary(table, shipped)["machine"].startswith("Intel Xeon Processor, 2 cores")
+    assert lines(whole)[0] == "3 tasks, 5 plans, 5 timed"
+    assert lines({**whole, "tasks": 1, "plans": 1, "timed": 1})[0] == "1 task, 1 plan, 1 timed"
     found = list(read_table(tmp_path / "run" / TABLE))
     assert found[:2] == rows and [p.speedup for p in found[2].plans] == [3.0], "one has no plan"
     for name in ("again", "more"):

@@ -20,9 +20,8 @@ from dvk.resources import resource
 from tests.backbone.vllm_environment import settings, started, use_little
 from tests.benchmarks import random_model
 
-TABLE = resource("data", "measured", "sample.jsonl.gz")
+TASKS = resource("data", "tasks", "examples")
 FEW: dict[str, Any] = {
-    "remote.judge": f"table:{TABLE}",
     "served.rollouts": None,
     "train.tasks_per_step": 2,
     "train.refill": 0,
@@ -61,7 +60,13 @@ def test_a_killed_first_step_is_made_again(
 ) -> None:
     config = settled("train", recipe, FEW)
     asked = TrainRequest(
-        start=f"hf:{model}", steps=2, backend="cpp", device="cpu", out=tmp_path / "run", quiet=True
+        start=f"hf:{model}",
+        steps=2,
+        tasks=TASKS,
+        backend="cpp",
+        device="cpu",
+        out=tmp_path / "run",
+        quiet=True,
     )
 
     class Killed(BaseException):

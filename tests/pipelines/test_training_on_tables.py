@@ -17,6 +17,7 @@ from dvk.cli import recipes
 from dvk.composer import Plan
 from dvk.composer.codegen.base import codegen
 from dvk.config import Config, changed
+from dvk.errors import UsageError
 from dvk.learn.examples import Example, ExampleTask
 from dvk.learn.sources import InMemory
 from dvk.pipelines.sft.fit import fit
@@ -109,6 +110,12 @@ def test_forty_steps_on_the_table_raise_the_speed_of_its_answers(
     assert gain >= 1.03, rewards
     assert fmean(row["unread_policy"] for row in found[-8:]) < 0.3
     assert all(row["draw_s"] >= 0 and row["play_s"] > 0 and "learn_s" in row for row in found)
+
+
+def test_a_model_whose_answers_no_table_holds_is_refused(tmp_path: Path) -> None:
+    request = TrainRequest(start="nano", steps=1, device="cpu", out=tmp_path / "run", quiet=True)
+    with pytest.raises(UsageError, match="nano writes kernels, and a table holds plans"):
+        train(request, CONFIG)
 
 
 def test_a_table_gives_the_tasks_to_train_and_to_validate_on(tmp_path: Path) -> None:

@@ -58,6 +58,23 @@ class TableJudgeSession(JudgeElsewhere):
         )
 
 
+def require_plans(judge: str | None, model: str, dialect: str) -> None:
+    """Refuse a model whose every answer would be unknown to a table.
+
+    Args:
+        judge: `remote.judge`; only tables need plans.
+        dialect: what the model reads and writes.
+
+    Raises:
+        UsageError: it writes kernels.
+    """
+    if judge is not None and judge.startswith(PREFIX) and dialect != "plan":
+        raise UsageError(
+            f"{model} writes kernels, and a table holds plans of the composer",
+            "make a model that chooses plans: `dvk sft choose TABLE`, then nano:RUN/checkpoints/fit",
+        )
+
+
 def is_unknown(verdict: Verdict) -> bool:
     """Whether a table was asked for a plan that it does not hold."""
     return verdict.status is Status.BROKEN_TASK and (verdict.error or "").startswith(UNKNOWN)

@@ -13,9 +13,10 @@ from dvk.agents.preparing import prepare
 from dvk.backbone import Backbone, TokenUsage
 from dvk.backbone.shared import SharedBackbone
 from dvk.config import Config
-from dvk.errors import DvkError, UsageError
+from dvk.errors import DvkError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
+from dvk.harness.remote.table import require_plans
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.timing.roofline import Ceilings, flop_ms
 from dvk.pipelines.eval import recorded
@@ -152,11 +153,8 @@ def _played(
         return
     progress.stage(f"loading {request.model}")
     with writers.opened(request.model, config, table.model_device) as backbone:
-        if table.held is not None and request.strategy is None and backbone.dialect != "plan":
-            raise UsageError(
-                f"{request.model} writes kernels, and a table holds plans of the composer",
-                "`dvk sft choose TABLE` makes a model that chooses plans; or --policy composer",
-            )
+        if request.strategy is None:
+            require_plans(config.remote.judge, request.model, backbone.dialect)
         on_usage(backbone.usage)
         judging.spec = with_profiles(judging.spec, backbone.dialect)
         progress.stage(f"playing {request.policy}")

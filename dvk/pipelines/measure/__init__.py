@@ -366,7 +366,7 @@ def listed(problem: SearchProblem, one: TaskFile) -> list[tuple[str, Candidate]]
 
 
 def summary(path: Path, rows: Sequence[MeasuredTask]) -> dict[str, Any]:
-    """Counts, and the geometric means of default and best plans over tasks on which both were timed."""
+    """Counts, the machines that measured, and the geometric means of default and best plans over tasks on which both were timed."""
     pairs = [
         (default.speedup, best.speedup)
         for row in rows
@@ -382,7 +382,7 @@ def summary(path: Path, rows: Sequence[MeasuredTask]) -> dict[str, Any]:
 
     return {
         "table": str(path),
-        "machine": machine.fingerprint("cuda" if machine.gpu_names() else "cpu"),
+        "machine": "; ".join(sorted({plan.verdict.machine for plan in plans_of} - {""})),
         "tasks": len(rows),
         "plans": len(plans_of),
         "timed": sum(plan.speedup is not None for plan in plans_of),

@@ -27,6 +27,7 @@ from dvk.distributed import ProcessGroup
 from dvk.errors import UsageError
 from dvk.harness.placement import num_workers
 from dvk.harness.queue import JudgeQueue, default_contract
+from dvk.harness.remote.table import require_plans
 from dvk.harness.session.judge_spec import JudgeSpec
 from dvk.harness.session.verdict_cache import Remembered
 from dvk.learn.assign import assign, degenerate, has_signal, rows, scaled_together
@@ -92,6 +93,7 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         state = TrainState.restore(
             run, request.start, request.library, request.steps, config, processes
         )
+        require_plans(config.remote.judge, request.start, state.backbone.dialect)
         draw = TaskSampler(
             config,
             backend,
