@@ -116,6 +116,7 @@ def test_a_model_whose_answers_no_table_holds_is_refused(tmp_path: Path) -> None
     request = TrainRequest(start="nano", steps=1, device="cpu", out=tmp_path / "run", quiet=True)
     with pytest.raises(UsageError, match="nano writes kernels, and a table holds plans"):
         train(request, CONFIG)
+    assert not (tmp_path / "run").exists(), "the next command may have the same --out"
 
 
 def test_a_table_gives_the_tasks_to_train_and_to_validate_on(tmp_path: Path) -> None:

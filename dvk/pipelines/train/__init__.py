@@ -45,7 +45,7 @@ from dvk.pipelines.train.state import TrainState
 from dvk.pipelines.train.task_sampler import TaskSampler
 from dvk.pipelines.train.validate import validate
 from dvk.pipelines.train.validations import preferred
-from dvk.records import Device, Episode
+from dvk.records import BackendName, Device, Episode
 from dvk.runs import RunFolder
 from dvk.skills.grooming import groom
 from dvk.skills.plays import plays
@@ -93,18 +93,7 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         state = TrainState.restore(
             run, request.start, request.library, request.steps, config, processes
         )
-        require_plans(config.remote.judge, request.start, state.backbone.dialect)
-        draw = TaskSampler(
-            config,
-            backend,
-            device,
-            run.path / "tasks",
-            request.tasks,
-            request.validation,
-            processes=processes,
-            num_steps=request.steps,
-            memory=state.memory,
-        )
+        draw = _sampler(request, config, (device, backend), run, state)
         queue = _judge_queue(request, config, device, processes)
         metrics = Metrics(run, state.step + 1)
         live = TrainingView(request.steps, quiet=request.quiet or not processes.is_main)
@@ -128,6 +117,37 @@ def train(request: TrainRequest, config: Config) -> dict[str, Any]:
         page.write(run)
         run.finish("done")
     return summary
+
+
+def _sampler(
+    request: TrainRequest,
+    config: Config,
+    place: tuple[Device, BackendName],
+    run: RunFolder,
+    state: TrainState,
+) -> TaskSampler:
+    """Where a run's tasks are from.
+
+    Raises:
+        UsageError: there are none, or the judge cannot judge the model's answers. Then a new run leaves no folder.
+    """
+    device, backend = place
+    try:
+        require_plans(config.remote.judge, request.start, state.backbone.dialect)
+        return TaskSampler(
+            config,
+            backend,
+            device,
+            run.path / "tasks",
+            request.tasks,
+            request.validation,
+            processes=state.processes,
+            num_steps=request.steps,
+            memory=state.memory,
+        )
+    except UsageError:
+        state.abandon()
+        raise
 
 
 def _summary(training: Training) -> dict[str, Any]:

@@ -68,6 +68,12 @@ class TrainState:
     def __enter__(self) -> TrainState:
         return self
 
+    def abandon(self) -> None:
+        """Remove the library of a run that has not made a step: a refused run leaves nothing in its folder."""
+        self.library.close()
+        if self.step == 0:
+            discard(self.library.path)
+
     def __exit__(self, *_: object) -> None:
         self.library.close()
         if not self.processes.is_main:
