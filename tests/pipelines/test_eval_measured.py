@@ -157,3 +157,4 @@ def test_a_model_that_writes_kernels_is_refused(suite: Path, table: Path, tmp_pa
     )
     with pytest.raises(UsageError, match="writes kernels, and a table holds plans"):
         evaluate(request, judged_by(table))
+    assert not (tmp_path / "run").exists()

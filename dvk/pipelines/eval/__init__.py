@@ -162,8 +162,6 @@ def _measured(
             progress.say(
                 f"judged by {held.table}: {many(len(held.left_out), 'other task')} left out"
             )
-            if not run.read(MEASURED):
-                run.append(MEASURED, held.record())
         ceilings = roofline.load(device) if held is None else None
         table = playing.EvalTable(
             request, config, device, backend, ceilings, progress, judging, held
@@ -203,18 +201,24 @@ def _played(
     left = [p for p in problems if p.name not in done]
     cannot: dict[str, str] = {}
 
+    def write(file: str, row: Any) -> None:
+        # Not earlier: a policy that is refused leaves no folder.
+        if table.held is not None and not run.read(MEASURED):
+            run.append(MEASURED, table.held.record())
+        run.append(file, row)
+
     def found(row: dict[str, Any]) -> None:
-        run.append(FACTS, row)
+        write(FACTS, row)
         cannot[row["name"]] = row.get("cannot", "")
         tracebacks.keep(run, row["name"], [row.get("traceback", "")])
 
     for result in playing.play_all(left, table, on_facts=found, on_usage=meter.of):
         if isinstance(result, Unplayed):
-            run.append(UNPLAYED, result)
+            write(UNPLAYED, result)
             tracebacks.keep(run, result.name, [result.traceback])
             told = summary_lines(result)
         else:
-            run.append(EPISODES, result)
+            write(EPISODES, result)
             episodes.append(result)
             second.add(result)
             tracebacks.keep(run, result.task.name, tracebacks.of_episode(result))
