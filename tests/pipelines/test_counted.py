@@ -30,6 +30,17 @@ def test_a_pipe_gets_plain_lines_with_an_estimate() -> None:
     )
 
 
+def test_no_more_time_is_promised_than_the_budget_leaves() -> None:
+    for budget_s, told in ((None, True), (0.001, False)):
+        shown = WordCount("tasks", console=Console(file=io.StringIO()), budget_s=budget_s)
+        line = shown.add_task("measure", total=1000)
+        shown.lines()  # from here on it counts
+        time.sleep(0.01)
+        shown.advance(line)
+        (said,) = shown.lines()
+        assert ("about 0.0 s left" not in said) is told, said
+
+
 def test_little_is_said_and_nothing_in_quiet() -> None:
     out = io.StringIO()
     for shown in (

@@ -274,7 +274,8 @@ def judged(
     queue: JudgeQueue[tuple[OpenTask, int]] = JudgeQueue(workers, config, spec=spec)
     ends = time.monotonic() + (request.budget_s or math.inf)
     coming = prepared(files, request, run, config, device, backend)
-    with WordCount("tasks", quiet=request.quiet) as shown, queue, prepared_ahead(coming) as ready:
+    counting = WordCount("tasks", quiet=request.quiet, budget_s=request.budget_s)
+    with counting as shown, queue, prepared_ahead(coming) as ready:
         line = shown.add_task("measure", total=len(files), completed=0)
         while (open_ or not ready.ended) and time.monotonic() < ends:
             while len(open_) < IN_FLIGHT * workers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ class WordCount(Progress):
         quiet: show nothing at all.
         console: stderr by default.
         every_s: between two plain lines.
+        budget_s: seconds after which the work ends in any case: a plain line promises no more.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class WordCount(Progress):
         quiet: bool = False,
         console: Console | None = None,
         every_s: float = EVERY_S,
+        budget_s: float | None = None,
     ):
         console = console or Console(file=sys.stderr)
         columns = (
@@ -58,6 +61,7 @@ class WordCount(Progress):
             refresh_per_second=2,
         )
         self._what, self._every_s = what, every_s
+        self._budget_s = math.inf if budget_s is None else budget_s
         self._plain = not quiet and not console.is_terminal
         self._before: dict[TaskID, float] = {}
         self._ended = threading.Event()
@@ -88,7 +92,8 @@ class WordCount(Progress):
             show_s(seconds),
         ]
         if done > 0 and task.total:
-            told.append(f"about {show_s(seconds / done * (task.total - task.completed))} left")
+            left = seconds / done * (task.total - task.completed)
+            told.append(f"about {show_s(min(left, max(0.0, self._budget_s - seconds)))} left")
         return ", ".join(told)
 
     def _tick(self) -> None:
