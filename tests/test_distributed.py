@@ -76,6 +76,7 @@ def test_alone_all_is_free() -> None:
         processes.barrier()
 
 
+@pytest.mark.slow
 def test_results_are_gathered_everywhere_and_written_once(tmp_path: Path) -> None:
     (run := tmp_path / "run").mkdir()
     one, other = together(exchange, str(run), folder=tmp_path)
@@ -85,6 +86,7 @@ def test_results_are_gathered_everywhere_and_written_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("how", ["raises", "killed"])
+@pytest.mark.slow
 def test_the_others_end_with_the_one_that_fails(tmp_path: Path, how: str) -> None:
     (run := tmp_path / "run").mkdir()
     codes = together(fails, str(run), how, folder=tmp_path)
@@ -97,6 +99,7 @@ def test_the_others_end_with_the_one_that_fails(tmp_path: Path, how: str) -> Non
         assert codes == [1, -signal.SIGKILL] and "has ended or does not answer" in said[0]
 
 
+@pytest.mark.slow
 def test_who_does_not_answer_is_waited_for_so_long_and_no_longer(tmp_path: Path) -> None:
     codes = together(impatient, "", folder=tmp_path)
     assert codes[0] == 1 and "does not answer" in (tmp_path / "0.err").read_text()

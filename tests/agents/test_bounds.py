@@ -92,6 +92,7 @@ def test_the_worst_element_has_its_index_and_both_values() -> None:
     assert "First wrong element: index [0], expected 4, got 3." in told
 
 
+@pytest.mark.slow
 def test_the_reference_is_profiled() -> None:
     profile = reference_profile(affine(), QUICK.limits)
     assert profile is not None and profile.wall_ms > 0

@@ -71,6 +71,7 @@ def judged() -> dict[str, Verdict]:
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_real_failure_in_words(
     judged: dict[str, Verdict], name: str, long: list[str], short: str
 ) -> None:

@@ -230,6 +230,7 @@ def test_nothing_is_ever_raised() -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.slow
 def test_an_episode_is_judged_for_real() -> None:
     """Unparsable, then wrong, then right: each reported in the dialect's own words."""
     answers = ["run", text().replace("2.0f", "3.0f"), text()]

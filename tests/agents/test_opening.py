@@ -148,6 +148,7 @@ def verdicts(name: str, backends: tuple[str, ...], device: Device = "cpu") -> li
 
 
 @pytest.mark.parametrize("name", sorted(SHOWS))
+@pytest.mark.slow
 def test_the_worked_examples_are_right(name: str) -> None:
     """C++ compiled, Triton in its interpreter."""
     backends = ("cpp", "triton") if shutil.which("g++") else ("triton",)

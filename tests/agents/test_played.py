@@ -80,10 +80,12 @@ def test_one_as_fast_as_the_usual_text_is_learned_from_a_slower_one():
         ),  # the fastest six
     ],
 )
+@pytest.mark.slow
 def test_what_is_learned(speeds: dict[str, float], names: set[str]):
     assert learned(speeds) == names
 
 
+@pytest.mark.slow
 def test_nothing_is_learned_where_the_conversation_was_given_it():
     found = [
         t
@@ -111,6 +113,7 @@ def test_nothing_is_learned_where_the_conversation_was_given_it():
         ({USUAL: 1.5, "lines": 1.2, "pieces": 0.9}, {()}),
     ],
 )
+@pytest.mark.slow
 def test_what_is_selected(speeds: dict[str, float], chosen: set[tuple[str, ...]]):
     found = [one for seed in range(30) for one in taught("selection", speeds, seed)]
     assert {one.chosen for one in found} == chosen
@@ -119,6 +122,7 @@ def test_what_is_selected(speeds: dict[str, float], chosen: set[tuple[str, ...]]
         assert 0.1 < sum(not one.chosen for one in found) / len(found) < 0.5
 
 
+@pytest.mark.slow
 def test_notes_that_apply_but_were_not_executed_are_not_offered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -32,6 +32,7 @@ def turn_number(conversation: Conversation) -> int:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_real_feedback_on_a_real_failure_leads_to_the_next_turn(tmp_path: Path) -> None:
     lines = [
         {
@@ -57,6 +58,7 @@ def test_real_feedback_on_a_real_failure_leads_to_the_next_turn(tmp_path: Path) 
     assert second.candidate is not None and second.candidate.proposer == f"scripted:{script}"
 
 
+@pytest.mark.slow
 def test_many_tasks_with_all_three_roles(library: Library) -> None:
     """The loop with selection, null scheme, an error, unreadable answers and summaries; every key is there once."""
     library.add_all(
@@ -143,6 +145,7 @@ def test_equal_questions_are_drawn_apart() -> None:
     }
 
 
+@pytest.mark.slow
 def test_answers_are_written_while_others_are_judged() -> None:
     with Judging(1, QUICK) as judging:
         pending: list[int] = []
@@ -191,6 +194,7 @@ class Rubbish:
         ]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_drawn_again_in_the_same_turn() -> None:
     (turn,) = run_episode(here(), Rubbish(1), None, configured(turns=1)).traces[0].turns
     assert turn.malformed and turn.verdict is None and turn.redrawn == 0
@@ -224,6 +228,7 @@ def test_what_cannot_be_read_is_drawn_again_in_the_same_turn() -> None:
     ) == 3
 
 
+@pytest.mark.slow
 def test_answers_of_a_call_are_drawn_again_in_one_call_and_alike_under_one_seed() -> None:
     def played(seed: int) -> tuple[list[int], list[tuple[str, int]]]:
         backbone = Rubbish(3)
@@ -279,6 +284,7 @@ def test_an_interrupt_leaves_nothing_behind() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_left_does_not_disturb_the_next() -> None:
     with Judging(1, QUICK) as judging:
         left = run_episodes(
@@ -304,6 +310,7 @@ def test_the_compact_dialect_needs_a_graph() -> None:
     assert episode.traces == () and episode.task == affine() and not backbone.calls
 
 
+@pytest.mark.slow
 def test_a_judge_queue_returns_every_submission() -> None:
     with JudgeQueue[str](2, QUICK) as queue:
         assert queue.results(wait=True) == []

@@ -58,6 +58,7 @@ def answered(*names: str) -> list[tuple[Task, Candidate | str]]:
     ]
 
 
+@pytest.mark.slow
 def test_its_answers_can_be_read() -> None:
     ((_, found),) = answered("network_gate_5cdfb2")
     assert isinstance(found, Candidate) and 'extern "C"' in found.source

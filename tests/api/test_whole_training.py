@@ -76,6 +76,7 @@ def test_a_patch_with_a_wrong_gradient_is_left_out(llama: Quick, tmp_path: Path)
     assert [one.wrong for one in outputs] == ["", ""]  # forward alone does not show it
 
 
+@pytest.mark.slow
 def test_a_step_on_a_gpu_is_no_cuda_graph() -> None:
     """A replay copies arguments into its own, which autograd records as writes into what the backward needs."""
     model, call = (

@@ -294,6 +294,7 @@ print(write(Net(), [torch.ones(4)], {}).spec)
 """
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
     """Files next to it can be imported."""
     (tmp_path / "beside.py").write_text(

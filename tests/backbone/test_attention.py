@@ -35,6 +35,7 @@ def run_check(**env: str) -> None:
     assert done.stdout.strip() == "equal", done.stderr[-3000:]
 
 
+@pytest.mark.slow
 def test_the_kernel_equals_the_formula_in_the_interpreter() -> None:
     pytest.importorskip("triton")
     run_check(TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")

@@ -70,6 +70,7 @@ def test_requests_run_side_by_side_and_keep_their_order() -> None:
         assert [a.text for a in answers] == texts and 2 <= server.busiest <= 8
 
 
+@pytest.mark.slow
 def test_a_server_that_stumbles_is_asked_again() -> None:
     stumbles = [(503, {"message": "loading"}), (429, {"message": "slow down"})]
     with serving(open_backbone("scripted"), stumbles=stumbles) as server:

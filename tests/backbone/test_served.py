@@ -207,6 +207,7 @@ def _keeper(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
 
 
 @pytest.mark.parametrize("how", ["closed", "server killed", "terminated"])
+@pytest.mark.slow
 def test_no_process_outlives_its_keeper(how: str, tmp_path: Path) -> None:
     keeper, tree = _keeper(tmp_path)
     assert keeper.stdin is not None
@@ -220,6 +221,7 @@ def test_no_process_outlives_its_keeper(how: str, tmp_path: Path) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in tree)
 
 
+@pytest.mark.slow
 def test_a_local_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     told = Config.model_validate(
         {"served": {"command": f"{sys.executable} -c \"raise ValueError('no room')\""}}

@@ -55,6 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_both_sides_are_called_under_autocast(folder: Path) -> None:
     call = ("verify", "model.py", "best.py", "asks.py", "--json", *QUICK)
     rows = json.loads(warm.dvk(*call, *UNDER, cwd=folder).stdout)
@@ -63,6 +64,7 @@ def test_both_sides_are_called_under_autocast(folder: Path) -> None:
     assert asks["status"] == "launch_error" and "without autocast" in asks["error"]
 
 
+@pytest.mark.slow
 def test_what_explain_says(folder: Path) -> None:
     found = json.loads(warm.dvk("explain", "best.py", "--json", cwd=folder).stdout)
     assert found["guards"]["autocast"] == "bfloat16" and found["call"]["runs"] == "kernels"
@@ -77,6 +79,7 @@ def test_what_explain_says(folder: Path) -> None:
         ((*UNDER, "--backbone", "nano"), "drop the language model"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_done_under_autocast(
     folder: Path, options: tuple[str, ...], said: str
 ) -> None:

@@ -93,6 +93,7 @@ def test_measurements_are_kept_and_the_library_is_not_built(report: dict[str, An
     assert not report["library"]["exists"] and not (report["test_home"] / "skills.db").exists()
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No compiler and a home folder that cannot be made: both are reported, neither is an error."""
     (tmp_path / "bin").mkdir()

@@ -41,6 +41,7 @@ def best(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_call_that_runs_the_kernels_and_one_that_does_not(best: Path) -> None:
     report = json.loads(warm.dvk("explain", best, "--eval", "--json", cwd=best.parent).stdout)
     assert report["runs"] == report["call"]["runs"] == "kernels" and not report["call"]["reasons"]
@@ -68,6 +69,7 @@ def test_a_call_that_runs_the_kernels_and_one_that_does_not(best: Path) -> None:
         ("older", (), "written by an older dvk"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_explained_is_one_message(
     best: Path, tmp_path: Path, text: str | None, options: tuple[str, ...], message: str
 ) -> None:

@@ -27,6 +27,7 @@ COMMANDS = dict(every())
 
 
 @pytest.mark.parametrize("path", COMMANDS)
+@pytest.mark.slow
 def test_every_command_has_short_help_with_examples(path: str) -> None:
     done = CliRunner().invoke(app, [*path.split()[1:], "-h"], prog_name="dvk")
     assert (

@@ -172,6 +172,7 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path):
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_nothing_faster_exits_1_and_leaves_the_file_alone(tmp_path):
     text = "import torch\ndef f(x):\n    return x @ x\n"
     (tmp_path / "product.py").write_text(text)
@@ -233,6 +234,7 @@ def test_a_plain_function_with_input_specs_becomes_faster(tmp_path):
         (("chain.py", "--library", "nowhere.db"), "nowhere.db"),
     ],
 )
+@pytest.mark.slow
 def test_mistakes_exit_2_with_a_hint(tmp_path, args, words):
     (tmp_path / "chain.py").write_text(CHAIN)
     done = dvk(*args, cwd=tmp_path, exits=2)

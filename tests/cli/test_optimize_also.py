@@ -58,6 +58,7 @@ def test_one_drop_in_for_two_sets_of_inputs(tmp_path: Path) -> None:
         ("x", "of the inputs"),
     ],
 )
+@pytest.mark.slow
 def test_mistakes_exit_2_with_a_hint(tmp_path: Path, also: str, words: str) -> None:
     (tmp_path / "chain.py").write_text(CHAIN)
     done = dvk("chain.py", "--extra-input", also, "--out", "run", cwd=tmp_path, exits=2)

@@ -116,6 +116,7 @@ def wait(process: subprocess.Popen[str], reached: Any) -> None:
         (("--backbone", "nonsense"), "nano"),
     ],
 )
+@pytest.mark.slow
 def test_mistakes_exit_2_and_leave_no_run(
     tmp_path: Path, args: tuple[str, ...], words: str
 ) -> None:

@@ -22,6 +22,7 @@ from tests.cli.optimizing import QUICK, dvk
         ((), "nothing to make faster"),
     ],
 )
+@pytest.mark.slow
 def test_bad_input_is_one_message_and_leaves_nothing(args, told, tmp_path: Path) -> None:
     done = dvk(*args, "--device", "cpu", "--out", "run", cwd=tmp_path, exits=2)
     assert told in done.stderr and done.stderr.count("error:") == 1
@@ -36,6 +37,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 def test_a_model_with_dropout_is_not_trained_and_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "drops.py").write_text(DROPS)
     what = ("--model", "drops.py:make", "--input", "input=float32[4,8]", "--train")

@@ -75,6 +75,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path / "mine.db"
 
 
+@pytest.mark.slow
 def test_first_search_builds_the_library_from_the_seeds(dvk: Dvk) -> None:
     hits = json.loads(dvk.ok("search", "softmax", "over", "rows", "--json", "--limit", "3"))
     assert len(hits) == 3 and (dvk.home / "skills.db").is_file()
@@ -94,6 +95,7 @@ def test_search_prints_a_table(dvk: Dvk, mine: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", '"', "-O3", "--use_fast_math", "💥", "zzz " * 10_000])
+@pytest.mark.slow
 def test_a_search_without_hits_is_no_error(dvk: Dvk, mine: Path, text: str) -> None:
     done = dvk("search", text, "--json", "--library", mine)
     assert done.returncode == 0 and json.loads(done.stdout) == [] and "no skill" in done.stderr
@@ -113,6 +115,7 @@ def test_show(dvk: Dvk, mine: Path) -> None:
     assert "`mine`" in dvk.fails("show", "mime", "--library", mine)
 
 
+@pytest.mark.slow
 def test_show_renders_markdown_for_a_terminal(dvk: Dvk, mine: Path) -> None:
     import pty
 
@@ -142,6 +145,7 @@ def test_list_filters(dvk: Dvk, mine: Path) -> None:
     assert [row["name"] for row in found] == ["mine"]
 
 
+@pytest.mark.slow
 def test_add_is_all_or_nothing_and_refuses_taken_names(
     dvk: Dvk, mine: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +209,7 @@ def test_import_reports_what_it_leaves_out(dvk: Dvk, tmp_path: Path) -> None:
     dvk.fails("import", tmp_path / "empty", "--library", tmp_path / "new.db")
 
 
+@pytest.mark.slow
 def test_the_library_option_names_an_existing_library(dvk: Dvk, tmp_path: Path) -> None:
     for command in ("search x", "list", "show x", "stats", "remove x", f"export {tmp_path}/out"):
         assert "no skill library" in dvk.fails(*command.split(), "--library", tmp_path / "typo.db")
@@ -260,6 +265,7 @@ def test_stats_tell_what_using_a_skill_came_to(dvk: Dvk, played: Path) -> None:
     assert "+0.205" in table and "-0.105" in table
 
 
+@pytest.mark.slow
 def test_prune_says_what_and_why_and_can_be_undone(dvk: Dvk, played: Path) -> None:
     planned = json.loads(dvk.ok("prune", "--dry-run", "--json", "--library", played))
     assert (planned["num_skills"], planned["applied"]) == (3, False)

@@ -25,6 +25,7 @@ def dvk(
     return warm.dvk("verify", *args, cwd=cwd, exits=exits, env=env)
 
 
+@pytest.mark.slow
 def test_all_ok_exits_0_and_prints_a_table(tmp_path):
     done = dvk(
         FILES / "affine.py",
@@ -42,6 +43,7 @@ def test_all_ok_exits_0_and_prints_a_table(tmp_path):
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "done"
 
 
+@pytest.mark.slow
 def test_json_tells_each_candidate_and_exits_1(tmp_path):
     names = ["good/torch_affine", "bad/one_element", "evil/segfault", "bad/not_python"]
     done = dvk(
@@ -105,6 +107,7 @@ def test_batch_is_resumed_where_it_stopped(tmp_path):
     assert "--resume" in dvk(*args, cwd=tmp_path, exits=2).stderr
 
 
+@pytest.mark.slow
 def test_local_imports_of_a_reference_are_reloaded(tmp_path):
     inputs = "def get_inputs():\n    return [torch.ones(4, 4)]\n"
     model = "class {}(torch.nn.Module):\n    def forward(self, x):\n        return {}\n"
@@ -194,6 +197,7 @@ def test_triton_without_a_gpu_is_reported_as_untimed(tmp_path):
         (("--batch", "missing.jsonl"), {}, "missing.jsonl"),
     ],
 )
+@pytest.mark.slow
 def test_what_the_user_can_fix_exits_2_with_a_hint(args, env, text, tmp_path):
     placed = [FILES / a if a.endswith(".py") else a for a in args]
     done = dvk(*placed, cwd=tmp_path, exits=2, env=env)

@@ -45,6 +45,7 @@ def ties(*shape: int) -> torch.Tensor:
         torch.int16,
     ],
 )
+@pytest.mark.slow
 def test_every_form_along_every_dimension_with_ties(dtype: torch.dtype) -> None:
     x = ties(3, 5, 7).abs() if dtype is torch.uint8 else ties(3, 5, 7)
     check([("ties", Program(along, x.to(dtype)))])
@@ -58,6 +59,7 @@ def test_nan_wins_infinities_and_zeros_of_both_signs() -> None:
     check([("special", Program(along, x)), ("negative nan", Program(along, -x))])
 
 
+@pytest.mark.slow
 def test_layouts_and_sizes() -> None:
     made: Made = [
         ("long", Program(lambda x: (x.argmax(1), x.argmin()), ties(2, 70_001))),

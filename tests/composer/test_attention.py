@@ -59,6 +59,7 @@ def test_large_scores_under_a_mask(forms: dict[str, Program]) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.slow
 def test_it_declines_if_it_would_be_wrong(name: str) -> None:
     forward, args = REFUSED[name]
     assert "attention" not in applicable(capture(forward, *args).graph, "cpu", "cpp")
@@ -140,6 +141,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.slow
 def test_a_drop_in_has_the_call_and_no_copy_of_its_result() -> None:
     torch.manual_seed(0)
     x = randn(2, 12, 32)

@@ -29,6 +29,7 @@ CASES = {
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_kernels_run_where_autocast_casts_nothing(name: str) -> None:
     source, dtype, same = CASES[name]
     torch.manual_seed(0)
@@ -44,6 +45,7 @@ def test_kernels_run_where_autocast_casts_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["norm and activation", "autocast inside", "product of float32"])
 @pytest.mark.parametrize("backward_too", [True, False])
+@pytest.mark.slow
 def test_training_steps_run_where_autocast_casts_nothing(name: str, backward_too: bool) -> None:
     source, dtype, same = CASES[name]
     torch.manual_seed(0)

@@ -70,6 +70,7 @@ def text(name: str) -> str:
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_a_capture_under_autocast_holds_its_casts(name: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(12, 16)
@@ -114,6 +115,7 @@ def test_what_is_left_to_pytorch_runs_under_autocast() -> None:
 
 
 @pytest.mark.parametrize("name", [*(n for n in CASES if n != "a part in another type"), "loss"])
+@pytest.mark.slow
 def test_training_steps_are_captured_under_autocast(name: str) -> None:
     source = HEAD + module_text(LOSS, init=NORMED) if name == "loss" else text(name)
     torch.manual_seed(0)
@@ -181,6 +183,7 @@ def test_a_compiler_around_it_keeps_the_kernels() -> None:
 
 
 @pytest.mark.parametrize("backward_too", [True, False])
+@pytest.mark.slow
 def test_a_compiled_training_step_keeps_the_kernels(backward_too: bool) -> None:
     torch.manual_seed(0)
     with torch.autocast("cpu", torch.bfloat16):

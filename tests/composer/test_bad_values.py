@@ -110,6 +110,7 @@ def giving() -> dict[str, Program]:
 
 
 @pytest.mark.parametrize("name", RAISING)
+@pytest.mark.slow
 def test_calls_that_eager_refuses_are_refused(raising: dict[str, Program], name: str) -> None:
     program, bad = raising[name], RAISING[name][2]
     assert program.kernels

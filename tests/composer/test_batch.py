@@ -18,6 +18,7 @@ LIMITS = Limits(wall_s=90.0)
 FUSED = ("fuse_pointwise", "fuse_epilogue", "fuse_rowwise")
 
 
+@pytest.mark.slow
 def test_equal_to_capture() -> None:
     """Graph, strides, constants and hash: the whole result of `capture` (`trace` is what its child runs)."""
     tasks = [task(shrunk(path.read_text()), path.stem) for path in shipped()[::4]]
@@ -89,6 +90,7 @@ ATTENDED = {
 """Type and width of heads, and what is special → strides of attention over 5 tokens of 3 heads on a GPU."""
 
 
+@pytest.mark.slow
 def test_attention_has_the_layout_of_the_target_device() -> None:
     """A GPU's attention has other result layouts, which later operators keep and texts are written for."""
     for case, strides in ATTENDED.items():
@@ -123,6 +125,7 @@ def test_attention_has_this_layout_on_a_gpu() -> None:
         assert trace_fake(there, "cuda") == real.model_copy(update={"autocast": ()}), case
 
 
+@pytest.mark.slow
 def test_doubtful_layouts_are_looked_at() -> None:
     """Modules for which meta functions are wrong, or fake tensors fail, take the slow path."""
     one_channel = written(

@@ -31,6 +31,7 @@ def test_every_schedule_agrees_with_the_operands_in_float64() -> None:
 
 
 @pytest.mark.parametrize("name", FUSED)
+@pytest.mark.slow
 def test_codes_are_multiplied_as_they_lie_in_memory(name: str) -> None:
     made, _ = program(name)
     *_, kernel = made.kernels.values()

@@ -210,6 +210,7 @@ def in_place_programs() -> dict[str, Program]:
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.slow
 def test_in_place_operations_keep_their_meaning(
     in_place_programs: dict[str, Program], name: str
 ) -> None:
@@ -351,6 +352,7 @@ def test_facts_are_the_same_in_two_constructions() -> None:
     assert capture(Held(), x).facts == capture(Held(), x).facts
 
 
+@pytest.mark.slow
 def test_capture_runs_the_users_file_in_a_child(tmp_path: Any) -> None:
     path = tmp_path / "model.py"
     path.write_text(

@@ -57,6 +57,7 @@ def made(text: str, bias: bool, monkeypatch: pytest.MonkeyPatch) -> TrainingDrop
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_gradients_are_as_exact_as_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     block = made(*CASES[name], monkeypatch)
     assert "dvk_chunked_loss(" in block.candidate.source
@@ -73,6 +74,7 @@ def test_gradients_are_as_exact_as_eager(name: str, monkeypatch: pytest.MonkeyPa
         "F.cross_entropy(logits, target, weight=self.head.weight[:, 0].abs().detach())",
     ],
 )
+@pytest.mark.slow
 def test_what_needs_all_logits_keeps_them(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     block = made(text, False, monkeypatch)
     assert "dvk_chunked_loss(" not in block.candidate.source

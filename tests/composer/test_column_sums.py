@@ -61,6 +61,7 @@ def moved(block: TrainingDropIn) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_gradients_are_as_exact_as_eager(name: str) -> None:
     block = made(name)
     found = errors(block)

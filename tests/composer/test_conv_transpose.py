@@ -86,6 +86,7 @@ class Transposed(nn.Module):
         )
 
 
+@pytest.mark.slow
 def test_random_ones_agree_with_torch() -> None:
     made = drawn(5, 16, Transposed)
     check(made)
@@ -123,6 +124,7 @@ def block(name: str) -> Program:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in BLOCKS]
 )
+@pytest.mark.slow
 def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
     first = block(name)
     (kernel,) = first.kernels
@@ -147,6 +149,7 @@ def test_the_form_has_phases_next_to_the_window() -> None:
     assert all("convolution" in text for text in names.values())
 
 
+@pytest.mark.slow
 def test_types_layouts_and_neighbours() -> None:
     x, w, dw = randn(2, 6, 7, 9), randn(6, 5, 4, 4), randn(6, 1, 3, 3)
 

@@ -25,6 +25,7 @@ RECIPES = {DEPTHWISE, POINTWISE, DIRECT}
 NAN, INF = float("nan"), float("inf")
 
 
+@pytest.mark.slow
 def test_random_convolutions_agree_with_torch() -> None:
     made = drawn(3, 16)
     check(made)
@@ -69,6 +70,7 @@ def block(name: str) -> Program:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in BLOCKS]
 )
+@pytest.mark.slow
 def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
     first = block(name)
     *before, kernel = first.kernels
@@ -88,6 +90,7 @@ def test_every_schedule_of_a_block_agrees_and_is_one_kernel(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_types_layouts_and_special_values() -> None:
     x, w, stem = randn(2, 6, 9, 10), randn(6, 1, 3, 3), randn(5, 3, 3, 3)
 
@@ -114,6 +117,7 @@ def test_types_layouts_and_special_values() -> None:
     check(made)
 
 
+@pytest.mark.slow
 def test_neighbours_share_the_kernel_or_stay_separate() -> None:
     x, w, p = randn(2, 6, 8, 8), randn(6, 1, 3, 3), randn(10, 6, 1, 1)
     fused = {
@@ -174,6 +178,7 @@ def test_kernels_of_other_layouts_are_not_tuned_as_one() -> None:
     ] == [2]
 
 
+@pytest.mark.slow
 def test_the_form_names_the_window_variables() -> None:
     form = direct_form(block("stem").kernels[0])
     assert form is not None and form.band is not None and form.outputs is not None

@@ -79,6 +79,7 @@ def programs() -> dict[str, Program]:
     return {name: Program(case.function, *case.args) for name, case in CASES.items()}
 
 
+@pytest.mark.slow
 def test_results_are_pytorchs(programs: dict[str, Program]) -> None:
     check([(name, program) for name, program in programs.items() if not program.externs])
     called = [program for program in programs.values() if program.externs]

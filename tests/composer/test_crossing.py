@@ -38,6 +38,7 @@ def stores_elements(kernel: Kernel) -> bool:
 
 @pytest.mark.parametrize("before", [lambda x: x, torch.tanh], ids=["read", "computed"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.slow
 def test_statistics_are_apart_where_the_layout_changes(
     before: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
 ) -> None:

@@ -106,6 +106,7 @@ def wrong(made: dict[str, Job], device: str = "cpu", aligned: bool = True) -> di
     return {name: problems for name, problems in found.items() if problems}
 
 
+@pytest.mark.slow
 def test_first_schedules_agree_with_torch() -> None:
     made = jobs(FEW, most=2)
     assert not wrong(made)
@@ -232,6 +233,7 @@ class Recorder(types.ModuleType):
 @pytest.mark.parametrize(
     "name", ["chain_linear_norm_gelu_residual", "focal_loss", "chain_masked_softmax_fp16"]
 )
+@pytest.mark.slow
 def test_a_recorder_is_asked_for_kernels_and_sees_every_launch(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

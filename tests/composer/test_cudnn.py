@@ -66,6 +66,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", [*CALLS, *OTHERS])
+@pytest.mark.slow
 def test_the_call_is_the_same(name: str) -> None:
     text, args = (CALLS | OTHERS)[name]
     module, model, candidate = drop_in(SOURCE.format(text), *args, recipes=("cudnn_benchmark",))

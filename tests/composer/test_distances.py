@@ -42,6 +42,7 @@ LEFT_ALONE = {
 
 
 @pytest.mark.parametrize("name", TABLES)
+@pytest.mark.slow
 def test_a_table_is_a_product_and_what_follows_it(name: str) -> None:
     function, args, kernels = TABLES[name]
     program = Program(function, *args)

@@ -203,6 +203,7 @@ CONV = module_text(
 
 @torch.no_grad()
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.slow
 def test_layouts_of_results_follow_the_layout_of_the_input(
     memory_format: torch.memory_format,
 ) -> None:

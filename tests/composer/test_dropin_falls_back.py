@@ -203,6 +203,7 @@ class Model(torch.nn.Module):
 
 @pytest.mark.parametrize("spelt", ["torch.{}", "asks"])
 @pytest.mark.parametrize("name", ["is_grad_enabled", "is_inference_mode_enabled"])
+@pytest.mark.slow
 def test_code_that_reads_the_gradient_mode_sees_that_of_the_call(name: str, spelt: str) -> None:
     text = module_text(
         f"return torch.tanh(x) * 2 if {spelt.format(name)}() else torch.sigmoid(x) * 3"

@@ -154,6 +154,7 @@ def test_a_fallback_is_reported_once_and_counted(block: Counting) -> None:
 
 
 @pytest.mark.parametrize("under", [lambda net: net, torch.compile], ids=["direct", "compiled"])
+@pytest.mark.slow
 def test_the_stride_of_a_dimension_of_one_says_nothing(under: Callable[[Any], Any]) -> None:
     """A batch of one that comes out of a transposed product has another stride there than a tensor that was allocated."""
     odd = torch.randn(1, 8, 6, 4).as_strided((1, 8, 6, 4), (3, 24, 4, 1))

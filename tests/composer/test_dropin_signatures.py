@@ -154,6 +154,7 @@ TAKEN = [
 
 @torch.no_grad()
 @pytest.mark.parametrize("form", [PLAIN, WITHIN], ids=["function", "module"])
+@pytest.mark.slow
 def test_the_users_names_may_be_those_that_a_drop_in_uses(form: str) -> None:
     x = torch.randn(4, 8)
 

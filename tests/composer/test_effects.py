@@ -37,6 +37,7 @@ def test_every_schema_that_torch_has_declared_is_read_as_torch_reads_it() -> Non
     assert compared > 2500
 
 
+@pytest.mark.slow
 def test_schemas_are_read_without_torch() -> None:
     code = "import sys; from dvk.composer.ir.effects import schema; assert schema('aten.add.Tensor'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

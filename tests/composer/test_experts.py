@@ -187,6 +187,7 @@ def waits(graph: Graph | None) -> bool:
 
 
 @pytest.mark.parametrize("name", [*LOOPS, "modules"])
+@pytest.mark.slow
 def test_no_loop_waits_for_the_device(name: str) -> None:
     model = Mixture() if name == "modules" else LOOPS[name]
     args = [torch.randn(2, 12, WIDTH)] if name == "modules" else weights()
@@ -199,6 +200,7 @@ def test_no_loop_waits_for_the_device(name: str) -> None:
 
 
 @pytest.mark.parametrize("loop", [missing, different, seen])
+@pytest.mark.slow
 def test_other_loops_stay(loop: Callable[..., Any]) -> None:
     assert experts.rewrite(capture(loop, *weights()).graph, "cuda") is None
 
@@ -241,6 +243,7 @@ def evaluated(graph: Graph, held: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", [*LOOPS, "modules"])
+@pytest.mark.slow
 def test_grouped_products_agree_with_the_loop(name: str) -> None:
     if name == "modules":
         model: Any = Mixture()
@@ -255,6 +258,7 @@ def test_grouped_products_agree_with_the_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [scaled, old_read_twice, narrow])
+@pytest.mark.slow
 def test_other_sums_stay(value: Callable[..., Any]) -> None:
     assert (
         experts.rewrite(capture(summed(value, torch.ones_like), *weights()).graph, "cuda") is None
@@ -262,6 +266,7 @@ def test_other_sums_stay(value: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("value", [wider, gated])
+@pytest.mark.slow
 def test_sums_agree_in_value_and_type(value: Callable[..., Any]) -> None:
     model, args = summed(value), [w.float() for w in weights()]
     graph = experts.rewrite(capture(model, *args).graph, "cuda")
@@ -304,6 +309,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.slow
 def test_rows_and_experts_out_of_range_have_no_number() -> None:
     """In products whose operands are read at limited indices."""
     made = subprocess.run(
@@ -322,6 +328,7 @@ def test_rows_and_experts_out_of_range_have_no_number() -> None:
     assert len(made.stdout.splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_a_loop_that_waits_is_not_replayed(tmp_path: Path) -> None:
     file = tmp_path / "model.py"
     file.write_text(SOURCE, encoding="utf-8")

@@ -61,6 +61,7 @@ def programs() -> dict[str, Program]:
 
 
 @pytest.mark.parametrize("name", ["adamw", "norms", "in place"])
+@pytest.mark.slow
 def test_results_and_writes_are_eagers(programs: dict[str, Program], name: str) -> None:
     program = programs[name]
     after = []

@@ -34,6 +34,7 @@ COMPUTES = {"masked"}
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", MOVES)
+@pytest.mark.slow
 def test_bit_for_bit(name: str, dtype: torch.dtype) -> None:
     at = torch.tensor([3, 0, 5, 1, 2, 4])
     x = torch.randint(-(1 << 15), 1 << 15, (2, 4, 6, 6), dtype=torch.int16).view(

@@ -103,6 +103,7 @@ def cast(x, y):
 
 
 @pytest.mark.parametrize("length", [5, 64, 203])
+@pytest.mark.slow
 def test_loops_over_blocks_of_halves_give_what_eager_gives(length: int) -> None:
     """Lengths below a block, of whole blocks, and with ends of a vector and of elements."""
     torch.manual_seed(length)

@@ -35,6 +35,7 @@ def faults(model: torch.nn.Module, x: torch.Tensor) -> int:
     sys.platform != "linux" or not SETTING.exists() or "[madvise]" not in SETTING.read_text(),
     reason="huge pages are given unasked here, or not at all",
 )
+@pytest.mark.slow
 def test_a_large_result_takes_few_faults() -> None:
     x = torch.randn(12 << 20)
     made = {}

@@ -146,6 +146,7 @@ MOVED: dict[str, Call] = {
 
 
 @pytest.mark.parametrize("cases", [AT_PLACES, MOVED], ids=["places", "moved"])
+@pytest.mark.slow
 def test_it_is_one_kernel_with_its_neighbours(cases: dict[str, Call]) -> None:
     made = [(name, Program(forward, *args)) for name, (forward, args) in cases.items()]
     check(made)

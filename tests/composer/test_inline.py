@@ -84,6 +84,7 @@ FAST = (
 
 
 @pytest.mark.parametrize("name", FAST)
+@pytest.mark.slow
 def test_statements_are_left_and_the_rest_is_fused(name: str) -> None:
     compared(name, False)
 
@@ -96,6 +97,7 @@ def test_every_case_is_as_eager(name: str, training: bool) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.slow
 def test_code_that_cannot_be_left_is_refused_with_a_remedy(name: str) -> None:
     source, inputs, said = REFUSED[name]
     with pytest.raises(
@@ -104,6 +106,7 @@ def test_code_that_cannot_be_left_is_refused_with_a_remedy(name: str) -> None:
         Made(f"refused_{name.replace(' ', '_')}", source, False, *inputs(0))
 
 
+@pytest.mark.slow
 def test_the_part_is_as_small_as_a_call() -> None:
     made = compared("numpy in one expression", False)
     (text,) = made.captured.parts.values()

@@ -84,6 +84,7 @@ def test_a_large_mean_costs_no_more_digits_than_in_pytorch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAST)
+@pytest.mark.slow
 def test_nor_in_cuda(name: str) -> None:
     torch.manual_seed(0)
     assert in_cuda(name, 768, 3) == {}

@@ -94,6 +94,7 @@ def test_a_network_around_drop_ins_compiles_in_one_graph(block: Seen) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("how", ["automatic", "marked", "dynamic"])
+@pytest.mark.slow
 def test_another_batch_size_runs_the_original(block: Seen, how: str) -> None:
     x, other = torch.randn(4, 8), torch.randn(6, 8)
     if how == "marked":
@@ -116,6 +117,7 @@ def test_gradients_are_computed_by_the_original(block: Seen) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_what_differs_runs_the_original_and_is_reported_once(block: Seen) -> None:
     x = torch.randn(4, 8)
     new = block.module.ModelNew(slope=0.5).eval()
@@ -193,6 +195,7 @@ LAYERS = "self.n, self.l = nn.LayerNorm(48), nn.Linear(17 * 48, 10)"
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", RANGED)
+@pytest.mark.slow
 def test_one_compilation_serves_a_range_of_sizes(name: str) -> None:
     forward, specs = RANGED[name]
     ranged = Ranged(forward, *specs, init=LAYERS)
@@ -216,6 +219,7 @@ def ranged_norm() -> Ranged:
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_a_size_outside_of_the_range_runs_the_original_inside_of_a_compiler(
     ranged_norm: Ranged,
 ) -> None:
@@ -251,6 +255,7 @@ def test_an_export_with_a_dimension_within_the_range_keeps_the_operator(
 
 
 @torch.no_grad()
+@pytest.mark.slow
 def test_several_programs_of_a_range_are_one_operator() -> None:
     made = SizedModel("return torch.softmax(x, -1)", "x=float32[4, seq:2..700]")
     parts = [

@@ -136,6 +136,7 @@ def test_channels_last_follows_every_change_of_weights(tmp_path):
 
 
 @pytest.mark.parametrize("line", [Line(), Line(channels_last=True)], ids=["eager", "channels_last"])
+@pytest.mark.slow
 def test_other_calls_run_the_original_and_say_why(tmp_path, line):
     made, task = dropin(tmp_path, PERCEPTRON, line, ":ModelNew")
     old, new = both(made, task)

@@ -101,6 +101,7 @@ class FirstOf(nn.Module):
 
 
 @pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.slow
 def test_a_recurrent_network_of_the_library_is_a_graph_from_the_start(name: str) -> None:
     """The library launches kernels for each of its steps, which takes the host longer than the GPU."""
     plans = space(FirstOf(RECURRENT[name]()), torch.randn(7, 3, 5)).proposals()

@@ -13,6 +13,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 @pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.slow
 def test_elementwise_losses(dtype: torch.dtype) -> None:
     torch.manual_seed(2)
     a, b, p = (
@@ -117,6 +118,7 @@ def test_elementwise_losses(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.slow
 def test_cross_entropy(dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     x, image = torch.randn(6, 10).to(dtype), torch.randn(2, 5, 4, 3).to(dtype)

@@ -138,6 +138,7 @@ OPERATORS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.slow
 def test_every_operator_agrees_with_float64() -> None:
     check({name: own(forward, *args) for name, (forward, args) in OPERATORS.items()})
 
@@ -187,6 +188,7 @@ def cell(
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
+@pytest.mark.slow
 def test_neighbours_share_the_kernel() -> None:
     x = randn(7, 24)
     fused: dict[str, Program] = {
@@ -314,6 +316,7 @@ def test_the_form_says_rows_columns_and_batch() -> None:
     assert form.sizes == (1, 30, 7)
 
 
+@pytest.mark.slow
 def test_the_model_of_a_gpu_chooses_tiles_that_suit_the_product() -> None:
     square = renderer.default_schedule(product(4096, 4096, 4096))
     assert (

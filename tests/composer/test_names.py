@@ -133,6 +133,7 @@ def softmax(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.slow
 def test_the_compiler_rejects_what_lint_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of composed texts omitted, doubled, moved, or with swapped words: g++ agrees with each reason."""
     graph = captured(Function(softmax), [rand(12, 40), rand(40)])

@@ -96,6 +96,7 @@ NORMS = {
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.slow
 def test_batch_norm_in_training(name: str, dtype: torch.dtype) -> None:
     make, shape = NORMS[name]
     torch.manual_seed(1)
@@ -294,6 +295,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.slow
 def test_weights_of_fake_modules_are_apart() -> None:
     """Captured without memory, too, weights of a module in training mode share nothing."""
     ((_, captured),) = capture_many([task(NORM)])

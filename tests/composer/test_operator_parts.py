@@ -86,6 +86,7 @@ STAYING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", STAYING)
+@pytest.mark.slow
 def test_operators_that_stay(name: str) -> None:
     function, given = STAYING[name]
     for device in ("cpu", "cuda"):

@@ -84,6 +84,7 @@ def apart(program: Program, x: torch.Tensor) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_overflow_between_operators_is_infinite() -> None:
     every = {name: Program(f, VALUES, recipes=every_recipe) for name, f in GROWING.items()}
     compiled(every.values())

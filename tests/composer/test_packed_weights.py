@@ -65,6 +65,7 @@ CASES = {**{n: (made, "self.f(x)", shape) for n, (made, shape) in CONVOLUTIONS.i
 
 @needs_onednn
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_values_and_layouts_are_those_of_eager(name: str) -> None:
     torch.manual_seed(0)
     made, call, shape = CASES[name]

@@ -53,6 +53,7 @@ BEHIND: dict[str, tuple[Callable[..., Any], bool]] = {
 
 
 @pytest.mark.parametrize("own", [False, True])
+@pytest.mark.slow
 def test_results_are_the_same_with_one_product(own: bool) -> None:
     torch.manual_seed(0)
     made = {}

@@ -278,6 +278,7 @@ VIEWS_OF_VIEWS: list[tuple[Callable[[torch.Tensor], Any], torch.Tensor]] = [
 ]
 
 
+@pytest.mark.slow
 def test_chains_of_views_read_the_right_elements() -> None:
     programs = compiled(Program(function, x) for function, x in VIEWS_OF_VIEWS)
     for number, program in enumerate(programs):
@@ -285,6 +286,7 @@ def test_chains_of_views_read_the_right_elements() -> None:
         assert differences(program.run(), program.eager()) == [], number
 
 
+@pytest.mark.slow
 def test_a_loop_written_out_is_not_one_endless_kernel() -> None:
     """Its state goes through memory every few steps."""
 

@@ -27,6 +27,7 @@ DEFAULT = Plan(("fuse_pointwise", "fuse_rowwise"))
 
 @pytest.mark.parametrize("backend", ["triton", "cuda", "cpp"])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_every_schedule_is_read_as_it_is_written(name: str, backend: str) -> None:
     writer = codegen(backend)
     found = [k for k in kernels(name, backend) if writer.has_families or k.family in PLAIN]
@@ -94,6 +95,7 @@ def test_what_is_no_plan_says_why(text: str, reason: str) -> None:
         read_plan(text, DEFAULT, ORDER, lambda recipes: triton_kernels(), "triton")
 
 
+@pytest.mark.slow
 def test_the_plans_of_a_task_come_back_from_their_text() -> None:
     """Whatever is measured can be said, and what was said composes to the same kernels."""
     for path in ("layernorm_gelu_residual", "mlp_head"):

@@ -91,6 +91,7 @@ BOOLEAN: dict[str, Operator] = {
 }
 
 
+@pytest.mark.slow
 def test_integers_and_booleans() -> None:
     made = []
     for dtype in (*INTEGERS, torch.bool):
@@ -121,6 +122,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.slow
 def test_operands_of_different_dtypes_promote_as_in_pytorch() -> None:
     functions = [
         torch.add,
@@ -166,6 +168,7 @@ BEYOND: list[Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = [
 
 
 @pytest.mark.parametrize("dtype, big", [(torch.float16, 1e6), (torch.bfloat16, 3.4e38)])
+@pytest.mark.slow
 def test_numbers_outside_fp16_match_eager(dtype: torch.dtype, big: float) -> None:
     x = torch.tensor([-2.0, -0.5, 0.0, 0.5, 1.0, 2.0]).to(dtype)
     made = [

@@ -53,6 +53,7 @@ def test_pools_of_every_kind_agree_with_torch(dims: int) -> None:
     check([(name, Program(pool, x)) for name, pool in pools(dims)[dims :: 3 if dims == 2 else 5]])
 
 
+@pytest.mark.slow
 def test_types_layouts_and_special_values() -> None:
     x = torch.randn(2, 3, 8, 9)
     odd = x.clone()
@@ -117,6 +118,7 @@ def test_padding_with_nothing_is_a_copy() -> None:
     assert differences(program.run(), program.eager()) == []
 
 
+@pytest.mark.slow
 def test_padding_with_a_number_is_read_through_bounds() -> None:
     x, n = torch.randn(3, 4, 5), torch.arange(60).view(3, 4, 5)
     made: Made = []

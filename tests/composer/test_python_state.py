@@ -121,6 +121,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("step", CHANGED, ids=lambda step: step.__name__)
+@pytest.mark.slow
 def test_a_change_of_python_state_is_named(step: Any) -> None:
     with pytest.raises(CannotCompose, match=rf"forward\(\) changes .*{CHANGED[step]}"):
         capture(Held(step), torch.randn(3))

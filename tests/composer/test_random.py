@@ -123,6 +123,7 @@ def unlike(
     )
 
 
+@pytest.mark.slow
 def test_under_equal_seeds_draws_are_eagers() -> None:
     x = torch.randn(3, 4)
     made = {name: Program(Function(draw), x) for name, draw in DRAWS.items()}

@@ -14,6 +14,7 @@ def _quietly(caplog: pytest.LogCaptureFixture) -> None:
     quiet()
 
 
+@pytest.mark.slow
 def test_some_rules() -> None:
     count, wrong = faults(["xlogy", "sum", "cat"])
     assert wrong == {} and count > 80

@@ -41,6 +41,7 @@ def states(kind: Any, *shape: int, dtype: torch.dtype = torch.float32) -> list[t
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
+@pytest.mark.slow
 def test_cells_are_matmuls_and_one_kernel_of_gates() -> None:
     torch.manual_seed(0)
     made = []
@@ -91,6 +92,7 @@ MODULES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.slow
 def test_cells_fuse_with_their_neighbours() -> None:
     made = {name: Program(module, *args) for name, (module, args) in MODULES.items()}
     compiled(made.values())
@@ -151,6 +153,7 @@ SIZES = (
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)
+@pytest.mark.slow
 def test_sequences_agree_with_eager(kind: Any) -> None:
     torch.manual_seed(0)
     made = {}
@@ -177,6 +180,7 @@ def test_sequences_agree_with_eager(kind: Any) -> None:
     assert all(set(p.externs) <= left and p.functions for p in made.values())
 
 
+@pytest.mark.slow
 def test_many_units_and_steps_are_shared_by_threads() -> None:
     torch.manual_seed(0)
     made = {
@@ -222,6 +226,7 @@ FORMS: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.slow
 def test_sequences_in_all_surroundings() -> None:
     made = {name: Program(module, *args) for name, (module, args) in FORMS.items()}
     compiled(made.values())
@@ -308,6 +313,7 @@ REFUSED: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.slow
 def test_other_sequences_stay_calls(name: str) -> None:
     module, args = REFUSED[name]
     graph = capture(module, *args).graph

@@ -52,6 +52,7 @@ def reduce_all(dims: list[int], keepdim: bool) -> Callable[[torch.Tensor], Any]:
     return forward
 
 
+@pytest.mark.slow
 def test_every_combination_of_dimensions_with_and_without_keepdim() -> None:
     x = torch.randn(3, 4, 3)
     check(
@@ -76,6 +77,7 @@ LAYOUTS: list[tuple[str, Callable[[], torch.Tensor]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_layouts_and_sizes() -> None:
     made: Made = []
     for name, make in LAYOUTS:
@@ -98,6 +100,7 @@ def test_layouts_and_sizes() -> None:
     check(made)
 
 
+@pytest.mark.slow
 def test_whole_tensor_forms_and_other_signatures() -> None:
     made: Made = []
     for dtype in FLOATS:
@@ -194,6 +197,7 @@ def special(dtype: torch.dtype) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.slow
 def test_special_values(dtype: torch.dtype) -> None:
     made: Made = []
     for name, x in special(dtype).items():
@@ -281,6 +285,7 @@ NORMS: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
 
 
 @pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.slow
 def test_norms_in_every_layout(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     made: Made = []

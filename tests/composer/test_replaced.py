@@ -366,6 +366,7 @@ def test_classes_that_cannot_be_compared_are_left(capfd: pytest.CaptureFixture[s
     "change",
     [("* 3.0", "* 4.0"), ("GAIN = 2", "GAIN = 3"), ("by=1", "by=2"), ("return x", "return -x")],
 )
+@pytest.mark.slow
 def test_a_function_that_differs_is_left(change: tuple[str, str]) -> None:
     text = "import torch\n\nGAIN = 2\n\n\ndef moved(x, by=1):\n    return x\n\n\ndef f(x):\n    return torch.tanh(moved(x)) * 3.0 * GAIN\n"
     made = drop_in(text, X, entry="f")[0]

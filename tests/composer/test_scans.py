@@ -100,6 +100,7 @@ AROUND: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("across", [False, True])
+@pytest.mark.slow
 def test_work_around_a_scan_is_one_kernel_with_it(across: bool) -> None:
     x, m = torch.randn(6, 40), (torch.rand(6, 40) > 0.3).float()
     made: Made = []

@@ -73,6 +73,7 @@ WRITES: dict[str, Call] = {
 }
 
 
+@pytest.mark.slow
 def test_it_is_one_kernel_with_its_neighbours() -> None:
     made = [(name, Program(forward, *args)) for name, (forward, args) in WRITES.items()]
     topk = dict(made).pop("places from topk")

@@ -38,6 +38,7 @@ def listed(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_listed_schedules_are_printed_as_ever(name: str) -> None:
     """In the same order, with the same keys in the same order."""
     held = json.loads(LISTED.read_text())

@@ -28,6 +28,7 @@ def check(made: dict[str, Program]) -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 2])
+@pytest.mark.slow
 def test_every_form_is_exact(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selections, "IN_REGISTERS", 1 << 20 if bits == 1 else 1)
     made = {
@@ -42,6 +43,7 @@ def test_every_form_is_exact(bits: int, monkeypatch: pytest.MonkeyPatch) -> None
     check(made)
 
 
+@pytest.mark.slow
 def test_layouts_and_dimensions() -> None:
     x = hard(37)
     check(

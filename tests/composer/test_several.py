@@ -223,6 +223,7 @@ def test_modules_of_other_sizes_cannot_be_joined() -> None:
         join(both, "cpp")
 
 
+@pytest.mark.slow
 def test_triton_runs_in_its_interpreter(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     torch.manual_seed(0)

@@ -117,6 +117,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_the_program_agrees_at_sampled_sizes(name: str) -> None:
     assert disagreements(*CASES[name]) == []
 
@@ -170,6 +171,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in CUDA_CASES
     ],
 )
+@pytest.mark.slow
 def test_cuda_kernels_take_sizes(name: str, emulated: None) -> None:
     assert disagreements(*(CASES | SLOW)[name], backend="cuda") == []
 
@@ -293,6 +295,7 @@ def test_a_forward_that_decides_by_the_size_is_refused(forward: str, why: str) -
         SizedModel(f"return {forward}", ROWS)
 
 
+@pytest.mark.slow
 def test_formulas_are_the_simplest_that_hold() -> None:
     made = SizedModel("return x.flatten(1) * 2", "x=float32[batch:1..40, seq:1..100, 24]")
     shapes = [n.shape for n in made.sized.nodes if n.op.startswith("aten.flatten")]

@@ -55,6 +55,7 @@ def test_texts_are_the_functions_own(module: ModuleType) -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_search_of_a_module_loads_no_torch() -> None:
     code = "import sys, dvk.pipelines.optimize; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

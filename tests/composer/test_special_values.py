@@ -317,6 +317,7 @@ SCATTERS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
+@pytest.mark.slow
 def test_sums_by_index_stay_with_pytorch_and_their_neighbours_fuse() -> None:
     torch.manual_seed(0)
     x, at, source = torch.randn(4, 6), torch.randint(0, 4, (4, 6)), torch.randn(4, 6)

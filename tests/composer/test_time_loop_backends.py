@@ -55,6 +55,7 @@ def is_rolled(captured: CapturedGraph | None) -> bool:
     return any(node.op == TIME_SCAN for node in captured.graph.nodes)
 
 
+@pytest.mark.slow
 def test_every_step_has_a_kernel_in_cuda(task: Task) -> None:
     assert not takes_time_loops("cuda") and takes_time_loops("triton") and takes_time_loops("cpp")
     captured = _subject(task, Config(), "cuda").captured
@@ -63,11 +64,13 @@ def test_every_step_has_a_kernel_in_cuda(task: Task) -> None:
     assert "__global__" in compose(on_gpu, captured, PLAN, "cuda").source
 
 
+@pytest.mark.slow
 def test_trials_of_an_agent(task: Task) -> None:
     assert is_rolled(_graph(task, Config(), "cpp"))
     assert not is_rolled(_graph(task, Config(), "cuda"))
 
 
+@pytest.mark.slow
 def test_each_of_many(task: Task) -> None:
     rolls = [takes_time_loops(name) for name in ("cuda", "triton", "cuda")]
     made = dict(capture_many([task] * 3, rolls=rolls))

@@ -187,6 +187,7 @@ def _results(module: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("name", TRAPS)
+@pytest.mark.slow
 def test_a_loop_stays_or_is_right(name: str) -> None:
     trap = TRAPS[name]
     source = _source(trap)

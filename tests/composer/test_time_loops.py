@@ -25,12 +25,14 @@ def scans(name: str, steps: int = STEPS) -> list[TimeScan]:
 
 
 @pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.dtype == "float32"])
+@pytest.mark.slow
 def test_a_loop_is_one_kernel(name: str) -> None:
     assert len(scans(name)) == 1
     assert error(name, STEPS, "cpp") < CASES[name].error
 
 
 @pytest.mark.parametrize("name", LEFT)
+@pytest.mark.slow
 def test_other_loops_stay(name: str) -> None:
     assert not scans(name, 20)
 
@@ -46,6 +48,7 @@ def test_a_short_loop_stays() -> None:
     assert not scans("gated", 8)
 
 
+@pytest.mark.slow
 def test_chunks_are_found_where_the_state_is_linear_attention() -> None:
     found = {name: chunked_form(scans(name)[0]) is not None for name in CASES}
     assert found == {name: case.chunks for name, case in CASES.items()}

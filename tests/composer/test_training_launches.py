@@ -58,6 +58,7 @@ def made(name: str, backend: str = "cpp") -> TrainingDropIn:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_few_kernels_with_exact_gradients(name: str) -> None:
     block = made(name)
     source = block.candidate.source
@@ -103,10 +104,12 @@ def statistics_follow(norm: str, momentum: float, backend: str) -> None:
 
 @pytest.mark.parametrize("momentum", [0.1, 0.9])
 @pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.slow
 def test_running_statistics_are_written_by_the_kernel(norm: str, momentum: float) -> None:
     statistics_follow(norm, momentum, "cpp")
 
 
+@pytest.mark.slow
 def test_running_statistics_are_written_by_triton_kernels() -> None:
     """In another process: Triton reads TRITON_INTERPRET when it is imported."""
     calls = "; ".join(f"check({norm!r}, 0.1, 'triton')" for norm in NORMS)
@@ -121,6 +124,7 @@ def test_running_statistics_are_written_by_triton_kernels() -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.slow
 def test_the_backward_lets_go_of_what_it_has_read(kept: bool) -> None:
     init = "self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 8)"
     block = TrainingDropIn(

@@ -65,6 +65,7 @@ def stepped(model: nn.Module, run: Callable[..., Any], block: TrainingDropIn) ->
     return [y, z, flags, x.grad, skip.grad, *grads]
 
 
+@pytest.mark.slow
 def test_a_compiled_step_is_one_graph_with_the_kernels(block: TrainingDropIn) -> None:
     compiled = torch.compile(block.new, backend="aot_eager", fullgraph=True)
     with warnings.catch_warnings():
@@ -119,6 +120,7 @@ def test_opcheck(block: TrainingDropIn) -> None:
         torch.library.opcheck(operator, tuple(given))
 
 
+@pytest.mark.slow
 def test_a_step_that_writes_buffers_compiles_the_original() -> None:
     torch.manual_seed(0)
     text = BLOCK.replace("nn.LayerNorm(16)", "nn.BatchNorm1d(16)")

@@ -184,6 +184,7 @@ def meta(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", [*CASES, *OWN_CASES])
+@pytest.mark.slow
 def test_schedules_are_few_distinct_plain_data_with_the_default_first(name: str) -> None:
     torch.manual_seed(0)
     case = (CASES | OWN_CASES)[name]

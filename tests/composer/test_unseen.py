@@ -84,6 +84,7 @@ def tuning_with_a_look(model: nn.Module, x: torch.Tensor, step: Callable[[], Non
     "write", [statistics, statistics_of_a_child, training, tuning, tuning_with_a_look]
 )
 @pytest.mark.parametrize("make", [one, several, replaced, from_compact_text])
+@pytest.mark.slow
 def test_derived_tensors_follow_their_weights(
     make: Callable[[], nn.Module], write: Callable[..., None], given: torch.Tensor
 ) -> None:
@@ -120,6 +121,7 @@ def twin(new: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("other_of", [original, twin])
 @pytest.mark.parametrize("write", [statistics, statistics_of_a_child, training, tuning])
 @pytest.mark.parametrize("make", [one, from_compact_text])
+@pytest.mark.slow
 def test_writes_by_another_module_are_noticed(
     make: Callable[[], nn.Module], write: Callable[..., None], other_of: Any
 ) -> None:
@@ -137,6 +139,7 @@ def test_writes_by_another_module_are_noticed(
         assert not torch.allclose(new(USED), before, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_compiled_steps_are_noticed_too() -> None:
     new = one().eval()
     step = torch.compile(torch.optim.AdamW(new.parameters(), 0.1, fused=True).step, backend="eager")

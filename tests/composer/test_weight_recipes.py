@@ -148,6 +148,7 @@ def collapsed() -> dict[tuple[str, bool], Program]:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", COLLAPSIBLE)
+@pytest.mark.slow
 def test_collapsing_is_exact_and_removes_the_product(
     collapsed: dict[tuple[str, bool], Program], name: str, bias: bool
 ) -> None:

@@ -356,6 +356,7 @@ def test_changes_of_shape_that_others_see_are_refused(function: Any) -> None:
         lambda y: y * y.stride(0),
     ],
 )
+@pytest.mark.slow
 def test_the_memory_order_that_a_module_asks_for_is_eager_s_or_none(ask: Any) -> None:
     x = torch.randn(2, 4, 3).permute(0, 2, 1)
     with pytest.raises(CannotCompose, match="memory order of aten.rrelu"):
@@ -385,6 +386,7 @@ def fuzzed(seeds: range, every: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_random_programs_of_views_and_writes() -> None:
     assert fuzzed(range(12), 1000) == []
 

@@ -29,6 +29,7 @@ def scorer() -> Iterator[dvk.Scorer]:
         yield scorer
 
 
+@pytest.mark.slow
 def test_answers_are_scored_side_by_side_in_their_order(scorer: dvk.Scorer, tmp_path: Path) -> None:
     (tmp_path / "task.py").write_text(TASK)
     answers = [(TASK, RIGHT), (tmp_path / "task.py", WRONG), (TASK, "I cannot."), (TASK, RIGHT)]

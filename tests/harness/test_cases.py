@@ -53,6 +53,7 @@ def test_each_tier_looks_further() -> None:
 
 
 @pytest.mark.parametrize(("highest", "reduced_size"), [(4096, False), (64, True), (100_000, True)])
+@pytest.mark.slow
 def test_a_batch_is_not_made_smaller_than_what_indexes_it(
     highest: int, reduced_size: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def test_families_of_a_large_problem_come_in_a_smaller_batch() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_reference_that_refuses_the_smaller_batch_gets_the_native_one() -> None:
     variants = [ShapeVariant(name="batch+3", changes=(("x", 0, 4099),))]
     source = model("assert len(x) > 4000\n        return torch.relu(x)", "[torch.randn(4096, 256)]")
@@ -146,6 +148,7 @@ def test_a_reference_that_refuses_the_smaller_batch_gets_the_native_one() -> Non
         ),
     ],
 )
+@pytest.mark.slow
 def test_an_input_family_unfit_for_judging_is_skipped(
     forward: str, inputs: str, family: str, reason: str
 ) -> None:
@@ -223,6 +226,7 @@ WRONG: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
+@pytest.mark.slow
 def test_what_native_inputs_do_not_show(name: str) -> None:
     source, wrong = WRONG[name]
     cases = cases_of(source)
@@ -258,6 +262,7 @@ HONEST = {
 
 @pytest.mark.parametrize("name", HONEST)
 @pytest.mark.parametrize("seed", [70, 71, 72, 73])
+@pytest.mark.slow
 def test_rounding_in_other_places_is_never_refused(name: str, seed: int) -> None:
     """The reference with every operator's result off by up to a unit: twice what an honest kernel's rounding does."""
     cases = cases_of(HONEST[name])
@@ -309,6 +314,7 @@ def test_running_statistics_are_part_of_the_result() -> None:
 # ---------------------------------------------------------------- describing
 
 
+@pytest.mark.slow
 def test_who_is_right_where_the_reference_is_not_is_right() -> None:
     """torch sums 131,072 exponentials in float32: where a stray stands out it misses that by more than is admitted elsewhere."""
     task = task_of(model("return torch.softmax(x, -1)", "[torch.rand(8, 131072)]"))

@@ -61,6 +61,7 @@ def test_the_looks_share_the_error() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0015, 0.003])
+@pytest.mark.slow
 def test_a_gain_no_larger_than_the_margin_is_claimed_as_seldom_as_promised(spread: float) -> None:
     assert share(1.01, spread, 2000) <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 2000)
 

@@ -63,6 +63,7 @@ def test_template_errors_are_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.slow
 def test_nvcc_and_ptxas(tmp_path: Path) -> None:
     text = first_error(
         log_of(
@@ -108,6 +109,7 @@ def test_ninja_around_gcc() -> None:
     )
 
 
+@pytest.mark.slow
 def test_triton(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     code = """

@@ -57,6 +57,7 @@ def refused(cases: Cases, given: list[Case], function: Function) -> list[str]:
     return [text for case in given if (text := judged(cases, case, function).text) is not None]
 
 
+@pytest.mark.slow
 def test_a_sum_that_overflows_first_is_as_good_as_welford_s() -> None:
     cases = cases_of(model(WELFORD, "[torch.randn(32, 64)]"))
     rows = huge(cases, 24, whole_row=True)
@@ -92,6 +93,7 @@ HONEST: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", HONEST)
+@pytest.mark.slow
 def test_other_orders_of_operations_are_not_refused_near_overflow(name: str) -> None:
     forward, honest = HONEST[name]
     cases = cases_of(model(f"return {forward}", "[torch.randn(32, 64)]"))

@@ -25,6 +25,7 @@ DEEP = {"perceptron": perceptron(40, 32, 4), "plain": plain(60, 8, 2, 6)}
 
 
 @pytest.mark.parametrize("name", DEEP)
+@pytest.mark.slow
 def test_an_honest_program_of_a_deep_network_is_accepted_and_an_impostor_is_not(name: str) -> None:
     """Each honest arm is off by more than the class's ceiling, in outputs or in running statistics."""
     torch.manual_seed(0)

@@ -133,6 +133,7 @@ ARGUMENTS: dict[str, tuple[str, str, str, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.slow
 def test_arguments_other_than_the_example_s_are_computed_or_refused(name: str) -> None:
     forward, inputs, arguments, wrong, right = ARGUMENTS[name]
     init = "self.n = nn.Embedding(40, 8)" if name == "vocabulary" else "pass"
@@ -159,6 +160,7 @@ def test_arguments_other_than_the_example_s_are_computed_or_refused(name: str) -
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_only_happens_to_be_accepted_is_not_drawn(
     forward: str, inputs: str, arguments: str
 ) -> None:

@@ -39,6 +39,7 @@ def compiled(folder: Path, environment: dict[str, str], flags: list[str]) -> tup
     )
 
 
+@pytest.mark.slow
 def test_the_library_is_the_same_and_other_flags_do_without(dvk_home: Path, tmp_path: Path) -> None:
     given = headers.env(f"{SOURCE} {FLAGS}")
     assert compiled(tmp_path, {}, FLAGS) == (compiled(tmp_path, given, FLAGS)[0], False)

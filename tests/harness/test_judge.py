@@ -121,6 +121,7 @@ def verdicts(reference: str, impatient: bool) -> dict[str, Verdict]:
 
 
 @pytest.mark.parametrize(("reference", "name"), GOOD)
+@pytest.mark.slow
 def test_good_candidates_are_ok_at_three_shapes(reference, name):
     verdict = verdicts(reference, False)[name]
     assert verdict.status is Status.OK, verdict.error
@@ -155,6 +156,7 @@ def test_bad_candidates_get_a_reason(reference, name, status, text):
 
 
 @pytest.mark.parametrize(("name", "status", "text"), MISBEHAVING)
+@pytest.mark.slow
 def test_misbehaviour_becomes_a_verdict(name, status, text):
     verdict = verdicts("affine", status == "timeout")[f"evil/{name}"]
     assert (verdict.status.value, text in (verdict.error or "")) == (status, True), verdict.error
@@ -169,6 +171,7 @@ def test_nuisances_that_compute_correctly_are_ok(name, quick):
     assert ("zzz" in verdict.log) == (name == "flood")
 
 
+@pytest.mark.slow
 def test_each_candidate_gets_a_fresh_process(quick):
     names = [
         "good/torch_affine",
@@ -200,6 +203,7 @@ def test_each_candidate_gets_a_fresh_process(quick):
     assert "Segmentation fault" in verdicts[2].log and "Segmentation fault" not in verdicts[3].log
 
 
+@pytest.mark.slow
 def test_claim_checks_more_and_times_longer(quick):
     (verdict,) = judge(task("affine"), [candidate("good/torch_affine")], tier="claim", config=quick)
     assert verdict.timing is not None and verdict.timing.num_pairs >= 7
@@ -211,12 +215,14 @@ def test_claim_checks_more_and_times_longer(quick):
     }
 
 
+@pytest.mark.slow
 def test_a_candidate_that_turns_wrong_while_it_is_timed(quick):
     (verdict,) = judge(task("affine"), [candidate("bad/honest_for_a_while")], config=quick)
     assert verdict.status is Status.MISMATCH and verdict.stage == "time"
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_faster_and_slower_are_distinguished(quick):
     names = ["good/without_sleep", "good/longer_sleep"]
     fast, slow = judge(task("slow"), [candidate(name) for name in names], config=quick)
@@ -248,6 +254,7 @@ def test_broken_reference_is_not_the_candidates_fault(quick):
     assert verdict.status is Status.BROKEN_TASK
 
 
+@pytest.mark.slow
 def test_a_profile_is_part_of_the_verdict_where_asked_for(quick):
     with JudgeSession(task("affine"), quick, JudgeSpec(profile=True)) as session:
         right, wrong = (
@@ -287,6 +294,7 @@ def test_pool_judges_in_parallel_and_tells_which(quick):
         ("bad/triton_does_not_compile", None),
     ],
 )
+@pytest.mark.slow
 def test_triton_without_a_gpu_is_checked_and_untimed(name, status, quick):
     pytest.importorskip("triton")
     (verdict,) = judge(task("affine"), [candidate(name)], config=quick)
@@ -351,6 +359,7 @@ def get_inputs():
 @pytest.mark.parametrize(
     "text", [EMPTY, COUNTS], ids=["one output is empty", "a buffer outside of state_dict counts"]
 )
+@pytest.mark.slow
 def test_a_module_is_right_as_its_own_candidate(text, tmp_path, quick):
     path = tmp_path / "model.py"
     path.write_text(text.format(name="Model") + "def get_init_inputs():\n    return []\n")

@@ -31,6 +31,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slowdown, "SLOWED", 1e6)
 
 
+@pytest.mark.slow
 def test_referee_and_reference_serve_the_next_task() -> None:
     with JudgeSession(task("affine"), QUICK) as session:
         first = session.judge(candidate("good/torch_affine"))
@@ -60,6 +61,7 @@ def test_who_slows_the_reference_does_it_in_every_process(
     assert verdict is not None and verdict.status is status and next(slowed, None) is None
 
 
+@pytest.mark.slow
 def test_a_reference_that_ended_meanwhile_is_started_again() -> None:
     with JudgeSession(task("affine"), QUICK) as session:
         session.judge(candidate("good/torch_affine"))
@@ -79,6 +81,7 @@ def idle(queue: JudgeQueue[int]) -> list[Judge]:
     return [one.judge for one in queue._sessions._idle]
 
 
+@pytest.mark.slow
 def test_processes_stay_for_the_next_map_within_a_pool() -> None:
     jobs = [
         (task("affine"), candidate("good/torch_affine")),

@@ -58,6 +58,7 @@ def number(session: SandboxSession, path: Path) -> Message | Death:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.slow
 def test_libraries_of_kernels_go_and_others_stay(tmp_path: Path) -> None:
     home = tmp_path / "home"
     foreign = library(tmp_path / "package" / "libfast.so", kernels=True, seed=1)

@@ -37,6 +37,7 @@ def made(body: str, arguments: str, shape: str, dtype: str) -> Task:
 
 
 @pytest.mark.parametrize("name", BODIES)
+@pytest.mark.slow
 def test_the_estimate_is_what_the_stages_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     examined = made(*BODIES[name])
     # As a GPU's allocator reports it: two sets of inputs and outputs, and a call's intermediate results.

@@ -67,6 +67,7 @@ def verdict(tmp_path, reference: str, mine: str, tier: Tier) -> Verdict:
 
 @pytest.mark.parametrize("tier", ["smoke", "search"])
 @pytest.mark.parametrize("name", HONEST)
+@pytest.mark.slow
 def test_aliasing_by_the_reference_or_of_inputs_and_weights_is_allowed(tmp_path, name, tier):
     found = verdict(tmp_path, *HONEST[name], tier)
     assert found.status is Status.OK, found.error
@@ -75,6 +76,7 @@ def test_aliasing_by_the_reference_or_of_inputs_and_weights_is_allowed(tmp_path,
 @pytest.mark.parametrize(
     ("name", "tier"), [("kept", "smoke"), *((name, "search") for name in EVIL)]
 )
+@pytest.mark.slow
 def test_an_answer_that_a_later_call_writes_over_is_refused(tmp_path, name, tier):
     found = verdict(tmp_path, "        return x * self.weight\n", EVIL[name], tier)
     assert found.status is Status.MISMATCH and "return new memory" in (found.error or ""), (

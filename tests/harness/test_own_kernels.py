@@ -47,6 +47,7 @@ def test_a_plan_that_calls_what_computes_is_not(name: str) -> None:
     assert refused.value.status is Status.REJECTED
 
 
+@pytest.mark.slow
 def test_who_computes_by_himself_only_when_looked_at_is_refused() -> None:
     kernel = candidate("good/cpp_affine").source
     watched = kernel.replace("class ModelNew", "class Own")

@@ -239,6 +239,7 @@ LARGE = [name for name in PROBLEMS if int(name.split()[-1]) >= 2048]
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in PROBLEMS],
 )
+@pytest.mark.slow
 def test_precision_impostors_are_refused_and_honest_kernels_are_not(name: str) -> None:
     source, impostors, honest = PROBLEMS[name]
     cases = cases_of(source)
@@ -251,6 +252,7 @@ def test_precision_impostors_are_refused_and_honest_kernels_are_not(name: str) -
         assert refusals(cases, function, first=True), f"{label} passes"
 
 
+@pytest.mark.slow
 def test_positive_inputs_alone_would_let_the_impostor_pass() -> None:
     """K = 16384 values in [0, 1): the sum hides TF32's rounding; zero-mean inputs show it thirty times over."""
     source, impostors, _ = matmul_problem("rand", 16384)

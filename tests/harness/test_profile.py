@@ -91,6 +91,7 @@ def test_own_code_is_what_libraries_did_not_do(
     assert {kernel.origin for kernel in beside.kernels} == {"own", "library"}
 
 
+@pytest.mark.slow
 def test_only_code_from_elsewhere_is_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a fresh process, because this one has loaded unknown libraries."""
     monkeypatch.setenv("PYTHONPATH", python_path())

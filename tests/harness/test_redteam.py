@@ -215,6 +215,7 @@ def bound() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_names_that_attacks_search_exist() -> None:
     """In dvk, in torch, or in the attack's or its reference's text."""
     source = (KERNELS / "evil" / "E01_early_bell.py").read_text()
@@ -266,6 +267,7 @@ def outcomes_of(names: frozenset[str]) -> dict[str, SelftestOutcome]:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=case.name, marks=marks(case.name)) for case in HERE]
 )
+@pytest.mark.slow
 def test_the_judge_is_not_fooled(case: RedTeamCase) -> None:
     if "SOURCE" in case.source:
         backends.require(case.backend)

@@ -65,6 +65,7 @@ def test_what_the_judge_keeps_is_in_proportion_to_the_limit(limit: int) -> None:
     assert memory_budget.beside_the_reference("cuda", limit) == 0
 
 
+@pytest.mark.slow
 def test_the_allocator_takes_the_setting_for_large_blocks() -> None:
     text = "from dvk.harness.transport.memory_budget import keep_large_blocks_whole as keep; keep()"
     subprocess.run([sys.executable, "-W", "error", "-c", text], check=True)

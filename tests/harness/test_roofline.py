@@ -100,6 +100,7 @@ def test_a_busy_day_lowers_no_ceiling() -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_no_kernel_here_beats_the_measured_ceilings() -> None:
     """A sum over 128 MB, the leanest honest kernel there is, stays above the floor that must not be undercut."""
     answer = call(f"{probes.__name__}:cpu", {"num_bytes": 128 << 20, "matmul": 512}, PATIENT)

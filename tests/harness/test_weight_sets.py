@@ -131,6 +131,7 @@ def test_a_set_that_leaves_the_domain_is_taken_back_and_said() -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_weights_as_constructed_would_hide(
     name: str, layer: str, shape: str, wrong: object
 ) -> None:

@@ -118,6 +118,7 @@ SOON = ("by other operators, the write last", "no write", "another slot", "not w
 @pytest.mark.parametrize(
     "names", [SOON, pytest.param(tuple({**OK, **WRONG}.keys() - set(SOON)), marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_what_a_call_leaves_in_the_inputs_that_the_reference_writes_is_compared(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:

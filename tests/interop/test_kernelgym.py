@@ -324,6 +324,7 @@ def test_what_only_dvk_serve_gives_is_not_asked_of_others(server):
     assert not gym.seen
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_waited_for_and_a_lost_line_is_followed_up(server):
     def behave(number, method, path, body):
         if number == 1:

@@ -167,6 +167,7 @@ def test_a_target_is_met_and_balanced(
 
 
 @pytest.mark.parametrize("method", ["structure", "hdbscan", "none"])
+@pytest.mark.slow
 def test_methods(made: list[Example], method: str) -> None:
     found = diversity.diversify(made[:400], settings(method=method, cluster_cap=4))
     clusters = found.report["clusters"]

@@ -180,6 +180,7 @@ def blocks() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("labels", [linkage.labels, density.labels])
+@pytest.mark.slow
 def test_clusters_are_the_groups_in_any_order(labels: Any) -> None:
     near, groups = blocks()
     for order in (np.arange(len(groups)), np.random.default_rng(4).permutation(len(groups))):

@@ -171,6 +171,7 @@ def other_precision() -> Iterator[None]:
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.usefixtures("other_precision")
+@pytest.mark.slow
 def test_inputs_of_adapters_are_not_copied_in_float32(
     again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

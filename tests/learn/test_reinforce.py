@@ -153,6 +153,7 @@ def test_a_pass_of_mini_batches_is_as_many_updates_and_uses_every_row_once() -> 
     assert gains[1] > 1.2 * gains[0] > 0
 
 
+@pytest.mark.slow
 def test_rows_of_earlier_steps_pull_back_only_what_was_lost() -> None:
     """A good answer whose probability fell since it was drawn is raised again; one that rose beyond the clip is left."""
     of = learner()
@@ -172,6 +173,7 @@ def test_rows_of_earlier_steps_pull_back_only_what_was_lost() -> None:
     assert lost > 0.05 and abs(risen) < lost / 2
 
 
+@pytest.mark.slow
 def test_a_divergence_from_the_start_holds_the_learner_near_it() -> None:
     apart = []
     for kl, passes in ((3.0, 1), (0.0, 8), (3.0, 8)):
@@ -271,6 +273,7 @@ def sharp(dtype: torch.dtype) -> Learner:
     return learner
 
 
+@pytest.mark.slow
 def test_rounding_to_16_bits_is_no_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler reads token by token, the learner whole packs: in bfloat16 their sums differ, and most short answers with them."""
     rounded = sharp(torch.bfloat16)

@@ -164,6 +164,7 @@ def test_pieces_keep_what_16_bits_cannot_show(tmp_path: Path) -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_an_update_on_recorded_episodes(tmp_path: Path, aggregate: str, sharding: str) -> None:
     config = sharded(CONFIG, sharding).model_copy(
         update={"objective": CONFIG.objective.model_copy(update={"aggregate": aggregate})}

@@ -121,6 +121,7 @@ def test_such_a_text_is_unreadable() -> None:
 
 
 @pytest.mark.parametrize("name", list(CASES)[::4])
+@pytest.mark.slow
 def test_an_index_that_is_moved_behind_the_end_is_found(name: str) -> None:
     """In composed texts, in a step that always runs; the unchanged texts have no finding."""
     function, inputs = CASES[name]

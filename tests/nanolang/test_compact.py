@@ -286,6 +286,7 @@ return v0
         (("return v0", "return '\0'"), "no source file can"),
     ],
 )
+@pytest.mark.slow
 def test_malformed_texts_say_why(change: tuple[str, str], reason: str) -> None:
     graph = captured(run_source(SOURCE).Model(24), [rand(5, 24)])
     assert (
@@ -312,12 +313,14 @@ RUBBISH = [
 
 @pytest.mark.parametrize("text", RUBBISH)
 @pytest.mark.parametrize("backend", ["cpp", "triton"])
+@pytest.mark.slow
 def test_rubbish_is_unreadable(text: str, backend: str) -> None:
     graph = captured(run_source(SOURCE).Model(24), [rand(5, 24)])
     with pytest.raises(ParseError):
         nanolang.assemble(TASK, graph, text, backend)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_broken_texts_never_raise_anything_else() -> None:
     """Cut, doubled and shuffled texts are candidates or unreadable."""
     graph = captured(run_source(SOURCE).Model(24), [rand(5, 24)])

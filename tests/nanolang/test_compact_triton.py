@@ -73,6 +73,7 @@ COMPILED = {
 
 
 @pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.slow
 def test_texts_compile(name: str) -> None:
     """The kernels as the drop-in defines them: sizes are globals, `cdiv` is the frame's."""
     function, inputs = COMPILED[name]

@@ -247,6 +247,7 @@ def test_the_last_program_is_among_those_that_run(head: str, said: str | None) -
         + "\n".join(" " * 18 + f"x{n} = 1" for n in range(2000)),
     ],
 )
+@pytest.mark.slow
 def test_hostile_texts_neither_fail_nor_take_long(body: str) -> None:
     began = time.process_time()
     assert access_error("1, 4", textwrap.indent(body, "    ").split("\n"), SIZES, TENSORS) is None
@@ -277,6 +278,7 @@ def test_such_a_text_is_unreadable() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_lint_accepts_composed_programs_and_rejects_corrupted_ones(name: str) -> None:
     function, inputs = CASES[name]
     torch.manual_seed(3)
@@ -299,6 +301,7 @@ def test_lint_accepts_composed_programs_and_rejects_corrupted_ones(name: str) ->
 @pytest.mark.parametrize(
     "cases", [list(RENDERED)[::4], list(OWN_CASES)[::4]], ids=["rendered", "own"]
 )
+@pytest.mark.slow
 def test_lint_accepts_every_form_of_the_renderer(cases: list[str]) -> None:
     """Products, scans and windows too, of which no composed text is."""
     for name in cases:

@@ -156,6 +156,7 @@ def test_an_out_of_bounds_access_of_one_program_is_reported(masked: str, said: s
         "    p = v0 if x0 else v1\n    tl.store(p, 1.0)",
     ],
 )
+@pytest.mark.slow
 def test_what_is_not_known_is_left_alone(body: str) -> None:
     assert touch("9, 1", body, {"x0": 8, "v0": 8}).stored.get("v0") is None
 
@@ -171,6 +172,7 @@ def test_what_is_not_known_is_left_alone(body: str) -> None:
         "\n".join("    " * n + f"for n{n} in range(9):" for n in range(18)) + " x = 1",
     ],
 )
+@pytest.mark.slow
 def test_hostile_texts_neither_fail_nor_take_long(body: str) -> None:
     began = time.process_time()
     touch("65536, 1", textwrap.indent(body, "    ") + "\n    tl.store(v0, 1.0)", {"v0": 8})
@@ -240,6 +242,7 @@ SECOND = "k1[1, 1]:\n    x = tl.arange(0, 32)\n    "
         ),
     ],
 )
+@pytest.mark.slow
 def test_right_texts_are_left_alone(function: Callable[..., Any], text: str) -> None:
     graph = captured(Function(function), [rand(4, 8), rand(4, 8)], ["x0", "x1"])
     outputs: list[str] = []
@@ -271,6 +274,7 @@ def test_right_texts_are_left_alone(function: Callable[..., Any], text: str) -> 
         + "return x0",
     ],
 )
+@pytest.mark.slow
 def test_costs_are_bounded_for_a_whole_text(text: str) -> None:
     graph = captured(Function(torch.exp), [rand(4, 8)], ["x0"])
     began = time.process_time()

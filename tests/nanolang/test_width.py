@@ -62,6 +62,7 @@ def test_elements_of_a_block_are_counted_for_each_thread(
     ],
     ids=["deep head", "deep calls", "long slices", "long number", "many axes"],
 )
+@pytest.mark.slow
 def test_hostile_texts_neither_fail_nor_take_long(head: str, line: str, said: str | None) -> None:
     began = time.process_time()
     why = too_wide("k0", head, [f"    r = {line}"], {})

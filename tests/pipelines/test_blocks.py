@@ -107,6 +107,7 @@ def test_alike_blocks_are_one_row_and_all_is_counted_once(captured: CapturedGrap
     assert 0 < told[0]["bytes_after"] < told[0]["bytes"]
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_left_open(captured: CapturedGraph) -> None:
     told = blocks.rows(TaskContext(task(), captured, "cpp"), won(captured, "nano"), {})
     assert len(told) == 3 and all(

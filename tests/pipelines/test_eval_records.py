@@ -281,6 +281,7 @@ def get_init_inputs():
 
 
 @pytest.mark.parametrize("eval_mode", [False, True])
+@pytest.mark.slow
 def test_tasks_are_played_in_the_mode_that_is_asked_for(tmp_path: Path, eval_mode: bool) -> None:
     """Also if the other mode has been prepared before."""
     (tmp_path / "a.py").write_text(DROPS)

@@ -54,6 +54,7 @@ def first_call(folder: Path, cache: Path, compiler: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_first_call_compiles_nothing(folder: Path, tmp_path: Path) -> None:
     assert first_call(folder, tmp_path, "/bin/false") == "kernels bundle"
     assert not list(tmp_path.rglob("*.so"))
@@ -118,6 +119,7 @@ def test_a_bundled_cubin_is_taken_for_its_architecture_alone(
         cuda_launch.dvk_cubin("text", ("--std=c++17",), (8, 0))
 
 
+@pytest.mark.slow
 def test_a_slow_compiler_is_announced_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_slow_compiler_is_announced_once(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_bad_architectures_leave_nothing(tmp_path: Path) -> None:
     cpp = proven_run(tmp_path / "cpp", NORM)
     cuda = proven_run(tmp_path / "cuda", NORM, backend="cuda")

@@ -39,6 +39,7 @@ def test_a_plugin_names_its_entry_point_and_its_calls(tmp_path: Path) -> None:
     assert "`x float32[6, 32]`" in readme.partition("## In vLLM")[2]
 
 
+@pytest.mark.slow
 def test_bad_operators_are_refused(tmp_path: Path) -> None:
     run = proven_run(tmp_path / "run", NORM)
     before = sorted(tmp_path.rglob("*"))

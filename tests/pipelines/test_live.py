@@ -125,6 +125,7 @@ def judged(number: int, speedup: float | None, tier: str = "search") -> Turn:
 # ---------------------------------------------------------------- on a terminal
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_the_search_and_is_clean_afterwards() -> None:
     terminal = Terminal("""
         with SearchView(60, name="mlp_head") as live:
@@ -183,6 +184,7 @@ def test_a_kill_leaves_the_cursor_visible() -> None:
     assert re.findall(r"\x1b\[\?25[lh]", terminal.seen)[-1] == "\x1b[?25h"
 
 
+@pytest.mark.slow
 def test_it_redraws_at_most_four_times_a_second() -> None:
     terminal = Terminal("""
         with SearchView(60) as live:
@@ -343,6 +345,7 @@ def test_a_resumed_run_goes_on_counting() -> None:
         assert 40 <= live.elapsed_s < 42
 
 
+@pytest.mark.slow
 def test_the_view_costs_next_to_nothing() -> None:
     """Its cost to the candidates being timed: under 1 % of one core, the clock running."""
     terminal = Terminal("""

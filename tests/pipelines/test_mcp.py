@@ -51,6 +51,7 @@ def text(result: Any) -> str:
     return "\n".join(part.text for part in result.content)
 
 
+@pytest.mark.slow
 def test_tools_are_described_and_the_library_is_searched(tmp_path):
     async def story(client: Client) -> None:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -79,6 +80,7 @@ def test_tools_are_described_and_the_library_is_searched(tmp_path):
     drive(tmp_path, story)
 
 
+@pytest.mark.slow
 def test_what_the_command_refuses_is_said(tmp_path):
     async def story(client: Client) -> None:
         wrong = await client.call_tool(

@@ -225,6 +225,7 @@ def test_a_resumed_run_measures_the_plans_that_its_budget_left(run: Path, tmp_pa
     assert len((again / ROWS).read_text().splitlines()) == 3, "one task was measured"
 
 
+@pytest.mark.slow
 def test_tables_and_runs_are_merged(table: Path, tmp_path: Path) -> None:
     rows = list(read_table(table))
     half = rows[0].model_copy(update={"plans": rows[0].plans[:1]})

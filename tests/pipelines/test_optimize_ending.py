@@ -59,6 +59,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
     return run
 
 
+@pytest.mark.slow
 def test_a_search_that_ended_before_its_first_verdict_says_so(
     run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_candidate_refused_when_judged_again_is_not_kept_as_the_best(
     assert summary["unproven"] is None
 
 
+@pytest.mark.slow
 def test_a_wide_interval_has_its_lower_end_as_the_headline(
     run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_wide_interval_has_its_lower_end_as_the_headline(
     )
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_with_a_larger_budget(
     run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -199,6 +202,7 @@ def test_a_finished_run_goes_on_with_a_larger_budget(
     assert run(idle, budget_s=50, resume=True) == after
 
 
+@pytest.mark.slow
 def test_ctrl_c_confirms_and_a_second_one_ends(
     run: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -340,6 +344,7 @@ def test_a_search_in_which_all_were_refused_says_why(run: Callable[..., dict[str
     )
 
 
+@pytest.mark.slow
 def test_skills_are_credited_where_their_recipe_is_in_the_winner(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     task = loaded(

@@ -75,6 +75,7 @@ def by_text(found: dict[str, Verdict | Exception], other: Verdict | None = None)
     return court
 
 
+@pytest.mark.slow
 def test_seeds_are_judged_first_and_bad_ones_have_a_verdict(run: Run, tmp_path: Path) -> None:
     broken = Verdict(status=Status.REJECTED, tier="search", stage="static", error="not Python")
     found = {

@@ -113,6 +113,7 @@ def claims(made: Made) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.slow
 def test_one_drop_in_is_confirmed_with_every_set(
     run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_one_drop_in_is_confirmed_with_every_set(
     assert [one["task"]["inputs"][0]["shape"] for one in episodes] == [[32, 64], [8, 64]]
 
 
+@pytest.mark.slow
 def test_a_set_for_which_nothing_holds_keeps_the_original(
     run: Callable[..., dict[str, Any]],
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_set_for_which_nothing_holds_keeps_the_original(
     assert [s for _, s, t in made.asked if t == "claim"][-1] == Path(summary["best"]).read_text()
 
 
+@pytest.mark.slow
 def test_sets_that_fall_in_turns_are_given_up_after_as_many_drop_ins_as_a_set_has_candidates(
     run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +210,7 @@ def test_nothing_faster_for_any_set(run: Callable[..., dict[str, Any]]) -> None:
     assert any("dvk_" not in source for _, source, _ in made.asked)
 
 
+@pytest.mark.slow
 def test_another_set_starts_with_the_schedule_that_was_best(
     run: Callable[..., dict[str, Any]],
 ) -> None:
@@ -239,6 +243,7 @@ def clock(rows: int, candidate: Candidate, tier: str) -> float:
     return 2.0 + len(candidate.source) % 7 / 10
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_wherever_it_was(
     run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -262,6 +267,7 @@ def test_a_killed_run_goes_on_wherever_it_was(
         run(Made(clock, 0), resume=True)
 
 
+@pytest.mark.slow
 def test_a_resumed_search_lists_schedules_for_the_device_it_began_on(
     run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +284,7 @@ def test_a_resumed_search_lists_schedules_for_the_device_it_began_on(
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_confirming_keeps_what_one_search_found(
     run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -308,6 +315,7 @@ def test_ctrl_c_while_confirming_keeps_what_one_search_found(
         ((OTHER,), {"backbone": "nano"}, "composer"),
     ],
 )
+@pytest.mark.slow
 def test_mistakes_leave_nothing_behind(
     run: Callable[..., dict[str, Any]],
     tmp_path: Path,

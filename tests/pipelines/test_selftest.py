@@ -147,6 +147,7 @@ def test_it_judges_and_reports() -> None:
     ) and "REJECTED  honest/G16" in selftest.report(missed, [])
 
 
+@pytest.mark.slow
 def test_the_command() -> None:
     run = CliRunner()
     done = run.invoke(

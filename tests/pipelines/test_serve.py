@@ -22,6 +22,8 @@ from dvk.sandbox.proctree import descendants
 from tests.cli import warm
 from tests.pipelines.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 FILES = Path(__file__).resolve().parents[1] / "harness" / "files"
 AFFINE = (FILES / "affine.py").read_text()
 RIGHT, WRONG = (
@@ -323,7 +325,6 @@ def test_without_a_token_no_web_page_is_let_in(tmp_path):
 # ---------------------------------------------------------------- when it ends
 
 
-@pytest.mark.slow
 def test_ctrl_c_answers_waiting_clients_and_leaves_no_process():
     with serving("--workers", "1", "--queue", "1") as (process, gym):
         answers: list[tuple[int, Any]] = []
@@ -361,7 +362,6 @@ def test_ctrl_c_answers_waiting_clients_and_leaves_no_process():
         wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
-@pytest.mark.slow
 def test_a_killed_server_takes_its_children_along_and_its_client_goes_on_with_the_next(tmp_path):
     with serving() as (process, gym):
         process_args = ("--port", str(gym.port))

@@ -81,6 +81,7 @@ def raw(server: str, body: Any, token: str = TOKEN) -> tuple[int, Any]:
     return answer.status, json.loads(answer.read())
 
 
+@pytest.mark.slow
 def test_answers_are_scored_as_on_this_machine(scorer: HttpScorer, tmp_path: Path) -> None:
     (tmp_path / "task.py").write_text(TASK)
     right, wrong, silent = scorer.score_all(

@@ -148,6 +148,7 @@ needs_landlock = pytest.mark.skipif(not enclosure.works(), reason="this kernel h
 
 
 @needs_landlock
+@pytest.mark.slow
 def test_a_reference_reaches_no_more_than_a_candidate(
     judging: JudgeService, tmp_path: Path
 ) -> None:

@@ -352,6 +352,7 @@ def test_an_export_is_the_checkpoint_rounded_with_a_card(
         export(tmp_path, tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_an_export_can_be_the_mean_of_two_checkpoints(
     fitted: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def pairs() -> list[Pair]:
     return found
 
 
+@pytest.mark.slow
 def test_most_graphs_have_mutants_of_their_shapes(pairs: list[Pair]) -> None:
     assert len(pairs) > 11
     for _, graph, mutant in pairs:

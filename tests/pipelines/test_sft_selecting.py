@@ -29,6 +29,7 @@ OWN = Skill(
 
 
 @pytest.mark.parametrize(("speed", "chosen"), [(1.5, ("own_products",)), (0.9, ())])
+@pytest.mark.slow
 def test_what_pays_is_chosen_and_followed(
     tmp_path: Path, speed: float, chosen: tuple[str, ...]
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_killed_run_ends_where_the_uninterrupted_one_does(
 # ---------------------------------------------------------------- parts
 
 
+@pytest.mark.slow
 def test_a_step_s_tasks_are_a_function_of_the_seed(problems: Path, tmp_path: Path) -> None:
     draws = [
         TaskSampler(CONFIG, "cpp", "cpu", tmp_path, problems),

@@ -119,6 +119,7 @@ def test_a_model_whose_answers_no_table_holds_is_refused(tmp_path: Path) -> None
     assert not (tmp_path / "run").exists(), "the next command may have the same --out"
 
 
+@pytest.mark.slow
 def test_a_table_gives_the_tasks_to_train_and_to_validate_on(tmp_path: Path) -> None:
     with TaskSampler(CONFIG, "triton", "cpu", tmp_path) as draw:
         drawn = draw.step(0)

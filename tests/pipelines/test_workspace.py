@@ -208,6 +208,7 @@ def test_an_opened_folder_is_written_again_and_a_task_that_reads_other_files_is_
     assert "cannot be judged from a copy" in refused.stderr and not (root / "reader").exists()
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()

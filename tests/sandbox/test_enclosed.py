@@ -33,6 +33,7 @@ def children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not enclosure.works(), reason="this kernel has no Landlock")
+@pytest.mark.slow
 def test_one_that_judges_reads_a_candidate_whose_environment_differs() -> None:
     """And no process outside, whose memory and settings neither of them reaches."""
     with (

@@ -47,6 +47,7 @@ def in_memory() -> int:
 
 
 @pytest.mark.parametrize("name", ["memory_files", "shared_unmapped", "a_thread_alone"])
+@pytest.mark.slow
 def test_memory_in_no_process_is_counted(name):
     before = in_memory()
     answer = end_of(name)
@@ -56,6 +57,7 @@ def test_memory_in_no_process_is_counted(name):
 
 
 @pytest.mark.parametrize("name", ["deleted_files", "hidden_folder"])
+@pytest.mark.slow
 def test_disk_in_no_folder_is_counted(name):
     answer = end_of(name)
     assert isinstance(answer, Death) and answer.reason == "disk", answer

@@ -376,6 +376,7 @@ def test_the_judge_reads_the_child(session, free):
     assert session.receive(10) == Death("signal SIGKILL", "")
 
 
+@pytest.mark.slow
 def test_environment_holds_no_secrets(monkeypatch):
     launcher.discard({}, launcher.launcher({}))
     names = ("HF_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "PGPASSWORD")

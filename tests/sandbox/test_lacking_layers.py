@@ -30,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("children_find_the_tests")
         ("segfault", "signal SIGSEGV"),
     ],
 )
+@pytest.mark.slow
 def test_limits_hold_inside(kind, name, reason):
     with SandboxSession(f"tests.sandbox.targets:{name}", LIMITS, isolate=kind) as session:
         death = session.receive(15)

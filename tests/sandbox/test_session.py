@@ -71,6 +71,7 @@ def test_starting_is_cheap_once_warm():
     ) / 5 < 0.5  # a fresh interpreter with torch needs more than one second
 
 
+@pytest.mark.slow
 def test_environment_is_the_parents_with_overrides(monkeypatch):
     monkeypatch.setenv("DVK_TEST_LATE", "set after the zygote started")
     answer = call(
@@ -136,6 +137,7 @@ def test_given_working_folder_stays(tmp_path):
         ("garbage", "garbled", ""),
     ],
 )
+@pytest.mark.slow
 def test_death_has_a_reason(name, reason, log):
     start = time.monotonic()
     with SandboxSession(target(name), LIMITS) as session:
@@ -310,6 +312,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_nothing_survives_kill_9_of_the_parent():
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=ROOT

@@ -143,6 +143,7 @@ def test_a_model_in_this_process_is_paused_during_timing(
     ], "it ends with the search"
 
 
+@pytest.mark.slow
 def test_paused_work_is_finished_later(two: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "TURN_S", 0.02)
     order = play(auto.search(problem(Stepping(8))), lambda _: took(0.03), 50)

@@ -87,6 +87,7 @@ def written(text: str, tmp_path: Path) -> SearchProblem:
     return SearchProblem(task, trace(task), "cpp", (), Config())
 
 
+@pytest.mark.slow
 def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):
     fused = written("torch.sigmoid(F.max_pool2d(torch.relu(x), 2).cumsum(1)) * 2", tmp_path)
     first, *others = next(search(fused))
@@ -99,6 +100,7 @@ def test_what_stands_in_for_a_library_call_is_measured_against_it(tmp_path):
     assert {"own_windows"} == {r for r in play(fused, better)[-1].recipes if r.startswith("own_")}
 
 
+@pytest.mark.slow
 def test_what_is_exact_for_finite_values_alone_is_used_only_where_it_was_asked_for(tmp_path):
     file = tmp_path / "task.py"
     file.write_text(
@@ -132,6 +134,7 @@ def test_where_only_own_kernels_are_written_the_library_is_tried_replayed(tmp_pa
     assert any({"own_windows", "cuda_graph"} <= set(c.recipes) for c in found)
 
 
+@pytest.mark.slow
 def test_on_a_gpu_families_that_save_memory_traffic_come_first(tmp_path):
     """41 of 42 measured changes to them gained; the plain fusion is still tried, and kept where it is faster."""
     text = "torch.sigmoid(F.max_pool2d(torch.relu(x), 2).cumsum(1)) * 2"
@@ -164,6 +167,7 @@ def test_a_library_call_is_tried_in_another_layout_before_a_kernel_in_its_place_
 
 
 @pytest.mark.parametrize("gain", [0.6, 1.2])
+@pytest.mark.slow
 def test_where_nothing_gains_the_model_is_an_answer_too(tmp_path, gain):
     found = play(written("F.max_pool2d(x, 2)", tmp_path), lambda c: gain if c.recipes else 1.0)
     assert ("as it is" in [c.title for c in found]) is (gain < 1)

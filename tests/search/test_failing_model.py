@@ -59,6 +59,7 @@ def endpoint(url: str, run: RunFolder, timeout_s: float = 5.0) -> RecordedBackbo
 
 
 @pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.slow
 def test_the_composer_goes_on_where_a_server_fails(failure: str, two: list, run: RunFolder) -> None:
     warned: list[ModelError] = []
     with failing(failure) as url:
@@ -80,6 +81,7 @@ def test_the_composer_goes_on_where_a_server_fails(failure: str, two: list, run:
 
 
 @pytest.mark.parametrize("failure", ("401", "hangs up", "500"))
+@pytest.mark.slow
 def test_a_server_that_dies_midway_leaves_what_it_wrote(
     failure: str, two: list, run: RunFolder
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_model_in_this_process_that_raises_leaves_a_traceback(two: list, run: 
     assert "Traceback" in (run.path / TRACEBACK).read_text()
 
 
+@pytest.mark.slow
 def test_a_server_on_this_machine_that_hangs_leaves_half_of_the_time(
     two: list, run: RunFolder
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_model_without_words_and_a_module_without_a_graph_are_refused() -> Non
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.slow
 def test_moves_on_the_real_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every program that moves lead to is right, and its measurement reaches the planner."""
     model = Said(lambda conversation: named(legal(conversation)[-1]))

@@ -110,6 +110,7 @@ rows.to_row = slowly
 )
 
 
+@pytest.mark.slow
 def test_first_uses_at_once_build_one_library(tmp_path: Path) -> None:
     home = tmp_path / "home"
     together = [start(FIRST_USE, DVK_HOME=str(home)) for _ in range(3)]

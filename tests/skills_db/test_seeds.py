@@ -250,6 +250,7 @@ def build(seed: Seed, folder: Path, *flags: str) -> None:
     assert child.returncode == 0, child.stderr
 
 
+@pytest.mark.slow
 def test_a_wrong_or_deadly_example_is_seen(tmp_path: Path) -> None:
     def seed(name: str, code: str) -> Seed:
         return Seed(Path(f"{name}.md"), {}, "", (("python", code),))

@@ -40,6 +40,7 @@ def test_the_same_arguments_give_the_same_tasks() -> None:
         assert make(made.seed, made.level, made.profile) == made
 
 
+@pytest.mark.slow
 def test_every_file_is_in_the_format() -> None:
     for made in drawn("cuda")[:150]:
         tree = ast.parse(made.source)
@@ -79,6 +80,7 @@ def test_every_file_is_in_the_format() -> None:
         assert isinstance(made.task("cpu"), Task)
 
 
+@pytest.mark.slow
 def test_sides_never_meet() -> None:
     train = {g.signature for g in drawn("cpu", "train", 2, 500)}
     heldout = {g.signature for g in drawn("cpu", "heldout", 3, 50)}
@@ -88,6 +90,7 @@ def test_sides_never_meet() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_split_over_many_signatures() -> None:
     """Real signatures and recombinations of them: stable, independent of spelling and repeats, a tenth held out."""
     real = sorted({g.signature for g in drawn("cuda")})
@@ -117,6 +120,7 @@ def test_the_split_over_many_signatures() -> None:
     assert 0.09 < sides["heldout"] / sides.total() < 0.115
 
 
+@pytest.mark.slow
 def test_every_operator_occurs_in_training() -> None:
     everywhere = Counter(
         operator for g in (*drawn("cuda"), *drawn("cpu")) for operator in g.operators
@@ -170,6 +174,7 @@ WIDE = {
 """Drawn for devices, and in no frozen task."""
 
 
+@pytest.mark.slow
 def test_captured_tasks_have_the_drawn_signature() -> None:
     left = set(WIDE)
     for made in (*drawn("cuda", seed=2), *drawn("cuda", seed=3)):

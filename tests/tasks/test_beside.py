@@ -51,6 +51,7 @@ def value(task: Task) -> float:
     ("line", "name"),
     [("from ops_here import act", "ops_here.py"), ("from pack.inner import act", "pack/inner.py")],
 )
+@pytest.mark.slow
 def test_the_id_covers_local_imports(tmp_path: Path, line: str, name: str, lazy: bool) -> None:
     first, second, third = (
         load(str(write(tmp_path, factor, line, name, lazy))) for factor in (2, 3, 2)

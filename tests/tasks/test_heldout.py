@@ -36,6 +36,7 @@ def test_seeds_give_the_files_again() -> None:
         assert entry == made.model_dump(mode="json", include=set(entry))
 
 
+@pytest.mark.slow
 def test_training_tasks_are_others() -> None:
     held = {tuple(entry["signature"]) for entry in INDEX}
     assert all(split_of(signature) == "heldout" for signature in held)

@@ -48,6 +48,7 @@ def test_every_defect_is_found_and_costs_only_itself() -> None:
     assert all(finding.clean for finding in found[1::2])
 
 
+@pytest.mark.slow
 def test_what_ships_is_clean() -> None:
     sources = [path.read_text() for path in shipped()]
     findings = dict(zip([path.stem for path in shipped()], hygiene(sources), strict=True))
@@ -55,6 +56,7 @@ def test_what_ships_is_clean() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.slow
 def test_nine_in_ten_generated_tasks_are_clean(device: str) -> None:
     sources = [made.source for made in generate(17, 150, device=device)]
     found = list(hygiene(sources))

@@ -193,6 +193,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_malformed_file(tmp_path: Path, case: str) -> None:
     text, says = CASES[case]
     path = tmp_path / "model.py"
@@ -208,6 +209,7 @@ HANGING = {
 }
 
 
+@pytest.mark.slow
 def test_hanging_files(tmp_path: Path) -> None:
     """All at once: each takes its limit."""
 

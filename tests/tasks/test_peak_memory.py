@@ -70,6 +70,7 @@ def test_views_are_counted_once_and_what_is_freed_no_more(
     assert live.now == 0
 
 
+@pytest.mark.slow
 def test_a_call_of_many_steps_is_estimated_by_its_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     return asked
 
 
+@pytest.mark.slow
 def test_a_file_for_a_gpu_waits_for_room_before_it_allocates(
     tmp_path: Path, asked: list[int | None]
 ) -> None:

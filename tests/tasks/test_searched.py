@@ -60,6 +60,7 @@ HOW = (
 
 
 @pytest.mark.parametrize("how", HOW)
+@pytest.mark.slow
 def test_a_folder_that_the_file_puts_on_its_path_goes_with_the_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -168,6 +169,7 @@ sys.meta_path.append(_EditableFinder)
 """
 
 
+@pytest.mark.slow
 def test_what_the_interpreter_imports_is_importable(tmp_path: Path) -> None:
     """PYTHONPATH, absolute and relative, with a namespace package and a zipped egg; .pth files of a site folder, and finders."""
     places = {

@@ -46,6 +46,7 @@ def test_which_tensors_have_bytes_in_common():
 
 
 @pytest.mark.parametrize("inputs", ["base, base", "base, base.t()", "base[:32], base[16:48]"])
+@pytest.mark.slow
 def test_what_is_only_read_is_a_task_and_what_is_written_is_refused(tmp_path, inputs):
     path = tmp_path / "file.py"
     path.write_text(FILE.format(body="return x * 2 + y", inputs=inputs))

@@ -33,6 +33,7 @@ def distance(first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
 
 
 @pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.slow
 def test_loads_and_is_not_degenerate(tmp_path: Path, stem: str) -> None:
     task = load(str(shrunken(STEMS[stem], tmp_path)))
     assert (task.name, task.entry, task.stochastic) == (stem, "Model", False)

@@ -74,6 +74,7 @@ def write(folder: Path, body: str, inputs: str) -> Task:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_found(tmp_path: Path, case: str) -> None:
     body, inputs, expected = CASES[case]
     task = write(tmp_path, body, inputs)

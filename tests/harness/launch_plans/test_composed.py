@@ -83,10 +83,12 @@ def launches(
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in FILES]
 )
+@pytest.mark.slow
 def test_shipped_task(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert launches(FILES[name], False, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_candidate_with_a_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = launches(FILES["pair_linear_gelu"], False, monkeypatch)
     assert [n.cubin for n in launches(FILES["pair_linear_gelu"], True, monkeypatch)] == [
