@@ -94,6 +94,11 @@ PATTERNS: dict[str, tuple[Any, tuple[torch.Tensor, ...], str]] = {
     "masked attention scores": (attention, (r(2, 3, 5, 4), r(2, 3, 5, 4)), "r"),
     "halves of one value": (rotary, (r(5, 8),), "p"),
     "turned heads": (turned_heads, (r(5, 24), r(8)), "p"),
+    "merged heads beside others": (
+        lambda x, y: torch.cat((x.transpose(0, 1).reshape(3, 40), y), -1) + 1,
+        (r(5, 3, 8), r(3, 4)),
+        "p",
+    ),
     "gates of a computed value": (
         lambda x: (lambda y: y[..., :4] * F.silu(y[..., 4:]))(F.relu(x) + 1),
         (r(5, 8),),
@@ -143,6 +148,7 @@ def test_known_patterns_fuse(patterns: dict[str, Program], name: str) -> None:
 def test_library_calls_are_the_only_calls(patterns: dict[str, Program]) -> None:
     calls = {name: p.externs for name, p in patterns.items() if p.externs}
     assert calls == {
+        "merged heads beside others": ["aten.cat.default"],
         "linear epilogue": ["aten.linear.default"],
         "linear and softmax": ["aten.linear.default"],
         "two linears": ["aten.linear.default"] * 2,

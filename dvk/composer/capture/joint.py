@@ -16,6 +16,7 @@ from dvk.composer.capture.blame import one_line, operator_name
 from dvk.composer.capture.captured import SAVED, TANGENT, CapturedGraph, Training
 from dvk.composer.capture.chunked_loss import with_chunked_losses
 from dvk.composer.capture.decompositions import table
+from dvk.composer.capture.pieces import join_pieces
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import is_step, touched
 from dvk.composer.ir.errors import CannotCompose
@@ -93,6 +94,7 @@ class _Joint:
             joint: Any = aot_export_joint_simple(
                 self.forward, tuple(args), trace_joint=True, decompositions=table()
             )
+            join_pieces(joint.graph)
             forward, backward = min_cut_rematerialization_partition(
                 joint, args, num_fwd_outputs=len(outputs)
             )

@@ -388,9 +388,10 @@ def _fits(task: Task, number: int, one: Fused, held: Held) -> str:
 
 def _layout(name: str, node: Node) -> str:
     """The condition on shape, strides and dtype; the stride of a dimension of size 1 says nothing."""
-    places = [d for d, size in enumerate(node.shape) if size != 1]
-    strides = [f"{name}.stride({d}) == {node.strides[d]!r}" for d in places]
-    if len(places) == len(node.shape):
-        strides = [f"{name}.stride() == {node.strides!r}"]
+    assert node.shape is not None and node.strides is not None
+    strides = [f"{name}.stride() == {node.strides!r}"]
+    if 1 in node.shape:
+        several = (d for d, size in enumerate(node.shape) if size != 1)
+        strides = [f"{name}.stride({d}) == {node.strides[d]!r}" for d in several]
     parts = [f"{name}.shape == {node.shape!r}", *strides, f"{name}.dtype is torch.{node.dtype}"]
     return " and ".join(parts)

@@ -91,6 +91,20 @@ class ViewStep:
         dim, start, step = self.args
         return (*index[:dim], index[dim].scale(step).shift(start), *index[dim + 1 :])
 
+    def dim_before(self, dim: int) -> int | None:
+        """The dimension before the view that `dim` is, or is a part of; None if there is none, or several together are, as of a merge."""
+        if self.method == "permute":
+            return int(self.args[dim])
+        if self.method == "select":
+            return dim + (dim >= self.args[0])
+        if self.method == "expand":
+            ahead = len(self.after) - len(self.before)
+            return dim - ahead if dim >= ahead else None
+        if self.method == "reshape":
+            groups = [olds for olds, news in _apart(self.before, self.after) if dim in news]
+            return groups[0][0] if [len(olds) for olds in groups] == [1] else None
+        return dim
+
     def _back_by_dims(self, index: Index) -> Index | None:
         """A reshape of an index that may be out of bounds: in dimensions of extent one, which have a single valid position, or in
         dimensions that it does not split in two. What reads such an index drops the values out of bounds.

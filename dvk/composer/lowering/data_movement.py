@@ -75,7 +75,22 @@ def _cat(low: Lowering, node: Node, args: list[Any], kwargs: dict[str, Any]) -> 
         ]
     if any(len(p.shape) != rank or 0 in p.shape for p in parts):
         return None
+    if not all(_is_reached(part, dim) for part in parts):
+        return None
     return finish(low, node, concatenate(low, parts, dim))
+
+
+def _is_reached(part: View, dim: int) -> bool:
+    """Whether a place beyond the part along `dim` is one beyond a dimension in memory. Merged dimensions have none: PyTorch copies such
+    parts as fast as a kernel, where padding them would copy them first."""
+    for step in reversed(part.steps):
+        if step.method in ("reshape", "expand") and step.after[dim] == 1:
+            return True
+        before = step.dim_before(dim)
+        if before is None:
+            return False
+        dim = before
+    return True
 
 
 @codegen_rule(RECIPE, "repeat", "tile")
