@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +20,7 @@ from dvk.composer.fusion.groups import FusionGroup
 from dvk.composer.fusion.partition import partition
 from dvk.composer.ir.loops import Kernel
 from dvk.composer.lowering.whole_graph import lower
-from dvk.composer.runtime import cuda_launch, guards
+from dvk.composer.runtime import cuda_launch, guards, memory
 from tests.composer import cuda_emulator
 from tests.composer.programs import poisoned
 
@@ -86,8 +85,7 @@ class Variant:
             f"    {line}"
             for line in [*bound, "_dvk_values = {}", *host.lines, f"return {host.result}"]
         )
-        body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
-        body = re.sub(r"= (\S+)\.new_empty\(", r"= poisoned(\1.new_empty, ", body)
+        body = body.replace("dvk_allocate(", "poisoned(dvk_allocate, ")
         self.text = (
             "\n".join(host.derived) + f"\ndef run(self, {', '.join(program.names)}):\n{body}\n"
         )
@@ -95,6 +93,7 @@ class Variant:
             "torch": torch,
             "poisoned": poisoned,
             "dvk_derived": guards.dvk_derived,
+            "dvk_allocate": memory.dvk_allocator("cpu"),
             "dvk_strided": lambda t, *layout: t,
             "found": lambda module, path: operator_path(module, path),
         }

@@ -10,7 +10,6 @@ import functools
 import itertools
 import linecache
 import math
-import re
 import types
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ from dvk.composer.ir.loops import Bound, Kernel
 from dvk.composer.ir.recurrence import Recurrence
 from dvk.composer.ir.schedules.cpp import CppSchedule
 from dvk.composer.lowering.convolution import PRODUCTS
-from dvk.composer.runtime import cpp_load, guards, strided
+from dvk.composer.runtime import cpp_load, guards, memory, strided
 from dvk.composer.runtime.finite import dvk_finite
 from dvk.composer.runtime.going_back import dvk_before
 from dvk.composer.runtime.graph_replay import dvk_put
@@ -129,7 +128,7 @@ class Program:
             f"    {line}" for line in [*bound, *program.lines, f"return {program.result}"]
         )
         # Results start as poison, so that an element that no kernel writes shows.
-        body = re.sub(r"= torch\.(empty\w*)\(", r"= poisoned(torch.\1, ", body)
+        body = body.replace("dvk_allocate(", "poisoned(dvk_allocate, ")
         self.text = (
             "\n".join(program.derived)
             + f"\ndef run(self, {', '.join(captured.arguments)}):\n{body}\n"
@@ -137,6 +136,7 @@ class Program:
         self.namespace: dict[str, Any] = {
             "torch": torch,
             "dvk_strided": strided.dvk_strided,
+            "dvk_allocate": memory.dvk_allocator("cpu"),
             "dvk_derived": guards.dvk_derived,
             "dvk_finite": dvk_finite,
             "dvk_else": object(),

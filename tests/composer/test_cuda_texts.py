@@ -105,7 +105,7 @@ def test_a_split_reduction_allocates_its_partial_results_and_launches_a_second_k
     schedule = cuda.default_schedule(kernel)
     assert isinstance(schedule, CudaSplit)
     assert cuda.launch(kernel, schedule, ["x"], ["y"]) == [
-        f"_k0_float32 = y.new_empty({schedule.splits}, dtype=torch.float32)",
+        f"_k0_float32 = dvk_allocate(({schedule.splits},), (1,), torch.float32)",
         "_dvk_k0_0(x, _k0_float32)",
         "_dvk_k0_1(y, _k0_float32)",
     ]

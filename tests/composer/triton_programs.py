@@ -74,7 +74,9 @@ class Program:
         body = "\n".join(f"    {line}" for line in [*host.lines, f"return {host.result}"])
         functions = "\n\n".join(renderer.render(k, choose(k)) for k in kernels)
         text = f"{HEADER}\n{renderer.prelude(kernels, functions)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
-        return text.replace("dvk_strided(", "(lambda t, *layout: t)(")
+        return text.replace("dvk_strided(", "(lambda t, *layout: t)(").replace(
+            "dvk_allocate(", "torch._C._dynamo.guards._empty_strided_cpu("
+        )
 
     def run(self, choose: Callable[[Kernel], TritonSchedule]) -> Any:
         return load(self.text(choose)).run(self.module, *self.args)

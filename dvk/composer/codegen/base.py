@@ -94,7 +94,7 @@ def launch_lines(
     lines = []
     for kind, count in buffers.items():
         names[f"part_{kind}"] = part = f"_{kernel.name}_{kind}"
-        lines.append(f"{part} = {[*outputs, *inputs][0]}.new_empty({count}, dtype=torch.{kind})")
+        lines.append(f"{part} = dvk_allocate(({count},), (1,), torch.{kind})")
     for f in parts:
         # A size is passed under its own name, and decides how many programs there are.
         given = [names.get(p, p) for p in f.params]

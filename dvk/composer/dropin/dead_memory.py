@@ -53,26 +53,24 @@ def may_hold(user: IRNode) -> bool:
     return user.kind == "extern" and user.op.removeprefix("aten.").split(".")[0] not in aten.LIBRARY
 
 
+def empty(shape: Sequence[int], strides: Sequence[int], dtype: str) -> str:
+    """The expression of fresh memory (`runtime.memory`)."""
+    return f"dvk_allocate({tuple(shape)!r}, {tuple(strides)!r}, torch.{dtype})"
+
+
 def allocation(buffer: Buffer, read: Sequence[tuple[str, Buffer]], device: str) -> str:
-    """The expression of fresh memory for an output.
+    """The expression of memory for an output: fresh, or zeros to which a kernel adds.
 
     Args:
         read: names of the tensors that the kernel reads, and what they are.
     """
+    if buffer.prim.op != "scatter":
+        return empty(buffer.shape, buffer.strides, buffer.dtype)
     outside = (buffer.shape, buffer.strides, buffer.dtype)
     like = next((i for i, b in read if (b.shape, b.strides, b.dtype) == outside), None)
-    near = next((i for i, b in read if b.dtype == buffer.dtype), None)
-    # Methods of a tensor take half the time of functions with a device argument: nothing to parse.
-    new = f"{near}.new_empty" if near else "torch.empty"
-    if buffer.prim.op == "scatter":
-        new = new.replace("empty", "zeros")
-    where = (
-        ""
-        if near
-        else f", dtype=torch.{buffer.dtype}" + (f", device='{device}'" if device != "cpu" else "")
-    )
     if like is not None:
-        return f"torch.{'zeros' if 'zeros' in new else 'empty'}_like({like})"
+        return f"torch.zeros_like({like})"
+    where = f"dtype=torch.{buffer.dtype}, device={device!r}"
     if buffer.strides == contiguous_strides(buffer.shape):
-        return f"{new}({buffer.shape!r}{where})"
-    return f"{new}_strided({buffer.shape!r}, {buffer.strides!r}{where})"
+        return f"torch.zeros({buffer.shape!r}, {where})"
+    return f"{empty(buffer.shape, buffer.strides, buffer.dtype)}.zero_()"

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from dvk.composer.dropin import going_back, library_calls, time_scans
-from dvk.composer.dropin.dead_memory import DeadMemory, allocation, may_hold
+from dvk.composer.dropin.dead_memory import DeadMemory, allocation, empty, may_hold
 from dvk.composer.dropin.layouts import inplace_pairs
 from dvk.composer.dropin.results import Layout, Results, results
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
@@ -356,7 +356,7 @@ class HostWriter:
             made = TimeScan.of(node.kwargs)
             function = self.recurrences.setdefault(made, f"r{len(self.recurrences)}")
             given, run = [self._literal(a) for a in node.args], partial(self.run_scan, function)
-            self.lines += time_scans.lines_of(made, given, name, self.device, run)
+            self.lines += time_scans.lines_of(made, given, name, run)
         elif node.op == "left":
             self.lines += steps.left_lines(node, name, self.value, self._literal)
             self.left.update(steps.left_place(node))
@@ -395,9 +395,8 @@ class HostWriter:
             self.lines.append(
                 f"{operand} = dvk_strided({text}, {contiguous_strides(shape)!r}, {shape!r}, torch.{made.dtype})"
             )
-        results = [
-            f"torch.empty({made.shape(what)!r}, dtype=torch.{made.dtype})" for what in made.written
-        ]
+        shapes = [made.shape(what) for what in made.written]
+        results = [empty(shape, contiguous_strides(shape), made.dtype) for shape in shapes]
         self.lines.append(f"{name} = ({', '.join(results)})")
         addresses = [f"{operand}.data_ptr()" for operand in given] + [
             f"{name}[{n}].data_ptr()" for n in range(len(results))

@@ -92,14 +92,22 @@ def write(
     hook = HOOK if held else ""
     signature = f"\n\nModelNew.forward.__wrapped__ = {OWNER}.forward\n" if is_module else "\n"
     ending = f"{last}{signature}{replacing.text(task)}{_operators(task, fused, held)}"
+    memory = f"dvk_allocate = dvk_allocator({task.device!r})" if "dvk_allocate(" in above else ""
     functions = [
         name
-        for name in sources.needed("\n".join([above, hook, runtime, ending]))
+        for name in sources.needed("\n".join([above, memory, hook, runtime, ending]))
         if name not in first
     ]
     below = "\n\n".join(
         part.strip("\n")
-        for part in (_globals(fused, bool(kept)), sources.text(functions), hook, runtime, ending)
+        for part in (
+            _globals(fused, bool(kept)),
+            sources.text(functions),
+            memory,
+            hook,
+            runtime,
+            ending,
+        )
         if part
     )
     parts = {name: text for one in fused for name, text in one.captured.parts.items()}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dvk.composer.dropin.dead_memory import empty
+from dvk.composer.ir.affine import contiguous_strides
 from dvk.composer.ir.time_scan import TimeScan
 
 
 def lines_of(
-    made: TimeScan,
-    given: Sequence[str],
-    name: str,
-    device: str,
-    run: Callable[[Sequence[str]], str],
+    made: TimeScan, given: Sequence[str], name: str, run: Callable[[Sequence[str]], str]
 ) -> list[str]:
     """Lay out the operands, allocate the results as the tuple `name`, and run the kernel.
 
@@ -27,9 +25,7 @@ def lines_of(
             zip(names, given, strict=True), made.operands, strict=True
         )
     ]
-    results = [
-        f"torch.empty({r.shape!r}, dtype=torch.{r.dtype}, device={device!r})" for r in made.results
-    ]
+    results = [empty(r.shape, contiguous_strides(r.shape), r.dtype) for r in made.results]
     lines.append(f"{name} = ({', '.join(results)},)")
     lines.append(run([*names, *(f"{name}[{n}]" for n in range(len(results)))]))
     return [*lines, f"del {', '.join(names)}"] if names else lines

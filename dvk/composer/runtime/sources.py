@@ -21,6 +21,7 @@ FILES = (
     "reasons.py",
     "prepared.py",
     "strided.py",
+    "memory.py",
     "operators.py",
     "guarded.py",
     "cpp_load.py",
