@@ -251,19 +251,23 @@ def _shares(summary: dict[str, Any]) -> list[str]:
     def shares(name: str, of: dict[str, Any]) -> str:
         return f"{name[:22]:<22}" + "".join(f"{100 * of[t]:>8.1f}%" for t in thresholds)
 
-    def row(name: str, table: dict[str, Any]) -> str:
-        kept = table["geomean_kept"]
-        return shares(name, table["fast_p"]) + (f"{kept:>8.2f}×" if kept else "")
+    def row(name: str, table: dict[str, Any], mean: str = "geomean_kept") -> str:
+        of = table[mean]
+        return shares(name, table["fast_p"]) + (f"{of:>8.2f}×" if of else "")
+
+    def ratio(name: str, table: dict[str, Any]) -> str:
+        """Against something else than the original, where a loss is one: there is nothing to keep."""
+        return row(name, table, "geomean")
 
     head = "".join(f"{'fast_' + t:>9}" for t in thresholds)
     lines = [f"{'':<22}{head}  geomean", row("all", summary)]
     if summary["samples"] > 1:
         lines.append(row("best sample", summary["best_of"]))
-    lines += [row(f"over {name}", summary[key]) for key, name in OTHERS.items() if key in summary]
+    lines += [ratio(f"over {name}", summary[key]) for key, name in OTHERS.items() if key in summary]
     if whole := summary.get("portfolio"):
         lines.append(row("portfolio", whole))
-        lines += [row(f"portfolio/{OTHERS[n]}", of) for n, of in whole["over"].items()]
-        lines += [row(f"{OTHERS[n]} alone", of) for n, of in whole["lines"].items()]
+        lines += [ratio(f"portfolio/{OTHERS[n]}", of) for n, of in whole["over"].items()]
+        lines += [ratio(f"{OTHERS[n]} alone", of) for n, of in whole["lines"].items()]
     clean = summary.get("hygiene", {}).get("clean")
     if clean:
         lines.append(row(f"without {summary['hygiene']['num_flagged']} flagged", clean))

@@ -172,6 +172,12 @@ def test_the_text(found: dict[str, Any]) -> None:
     json.dumps(whole(found), allow_nan=False)
 
 
+def test_a_mean_over_a_baseline_counts_losses_as_they_are(found: dict[str, Any]) -> None:
+    slower = {**whole(found), "compile": {**found, "geomean": 0.5, "geomean_kept": 1.0}}
+    (row,) = (line for line in lines(slower) if line.startswith("over torch.compile"))
+    assert row.endswith("0.50×")
+
+
 def test_a_summary_of_an_older_run_is_still_shown(found: dict[str, Any]) -> None:
     new = (
         "per_turn",
