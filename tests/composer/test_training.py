@@ -390,3 +390,29 @@ def test_the_gradient_of_a_split_is_one_concatenation() -> None:
     assert all(new <= 4 * eager + 1e-6 for eager, new in errors(made).values()), errors(made)
     program = made.candidate.source.partition("dvk_fused = ModelNew")[0]
     assert program.count("torch.cat(") == 1 and "functional.pad" not in program
+
+
+PADDED = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        def left():
+            return F.pad(x[:, :3].sin(), (0, 3))
+
+        def right():
+            return F.pad(x[:, 3:].cos(), (3, 0))
+
+        scaled = torch.add(left(), right(), alpha=2)
+        rows = F.pad(x[:1, :3].exp(), (0, 3)) + right()
+        return scaled * x, rows.tanh(), (left() + right().double()).exp()
+"""
+
+
+def test_paddings_that_are_no_pieces_of_one_tensor_stay_a_sum() -> None:
+    """One is scaled, one is broadcast, and one is of another dtype."""
+    made = TrainingDropIn(PADDED, torch.randn(4, 6))
+    assert all(new <= 4 * eager + 1e-6 for eager, new in errors(made).values()), errors(made)

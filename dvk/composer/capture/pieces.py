@@ -11,20 +11,27 @@ aten = torch.ops.aten
 def join_pieces(graph: Graph) -> None:
     """Replace sums of zero-padded tensors, as the gradient of a split has them, by `cat` where they fill one dimension side by side."""
     for node in list(graph.nodes):
-        if node.target is not aten.add.Tensor or any(_adds(user) for user in node.users):
+        if not _adds(node) or any(_adds(user) for user in node.users):
             continue
         terms = _terms(node)
-        if len(terms) < 2 or None in (spans := [_span(term) for term in terms]):
+        made = node.meta["val"]
+        spans = [
+            (span, term)
+            for term in terms
+            if (span := _span(term)) is not None
+            and (term.meta["val"].shape, term.meta["val"].dtype) == (made.shape, made.dtype)
+        ]
+        if len(terms) < 2 or len(spans) < len(terms):
             continue
-        ordered = sorted(zip(spans, terms, strict=True), key=lambda one: one[0])  # type: ignore[arg-type,return-value]
-        dims = {span[0] for span, _ in ordered}  # type: ignore[index]
-        ends = [0, *(span[2] for span, _ in ordered)]  # type: ignore[index]
-        starts = [*(span[1] for span, _ in ordered), node.meta["val"].shape[min(dims)]]  # type: ignore[index]
-        if len(dims) > 1 or starts != ends:
+        ordered = sorted(spans, key=lambda one: one[0])
+        dim = ordered[0][0][0]
+        ends = [(dim, 0), *((span[0], span[2]) for span, _ in ordered)]
+        starts = [*((span[0], span[1]) for span, _ in ordered), (dim, made.shape[dim])]
+        if starts != ends:
             continue
         with graph.inserting_before(node):
             parts = [term.args[0] for _, term in ordered]
-            joined = graph.call_function(aten.cat.default, (parts, min(dims)))
+            joined = graph.call_function(aten.cat.default, (parts, dim))
         joined.meta = dict(node.meta)
         node.replace_all_uses_with(joined)
     graph.eliminate_dead_code()

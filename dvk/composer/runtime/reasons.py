@@ -19,6 +19,7 @@ from dvk.composer.runtime.guards import (
     dvk_miscast,
     dvk_wants,
 )
+from dvk.composer.runtime.strided import dvk_strides_match
 
 dvk_said: set[str] = set()
 """Kinds of reasons that were reported; in a drop-in, a separate set."""
@@ -55,11 +56,6 @@ def dvk_sizes_match(shape: tuple, expected: tuple) -> bool:
         elif size != wanted:
             return False
     return True
-
-
-def dvk_strides_match(shape: tuple, strides: tuple, expected: tuple) -> bool:
-    """Strides are the expected ones; that of a dimension of size 1 says nothing."""
-    return all(s == e for size, s, e in zip(shape, strides, expected) if size != 1)
 
 
 def dvk_dense(shape: tuple) -> tuple:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import torch
 
 
+def dvk_strides_match(shape: tuple, strides: tuple, expected: tuple) -> bool:
+    """Strides are the expected ones; that of a dimension of size 1 says nothing."""
+    return all(s == e for size, s, e in zip(shape, strides, expected) if size != 1)
+
+
 def dvk_strided(
     tensor: torch.Tensor,
     strides: tuple[int, ...],
@@ -22,11 +27,8 @@ def dvk_strided(
         )
     if tensor.stride() == strides:
         return tensor
-    sizes = zip(tensor.shape, tensor.stride(), strides)
-    if all(size == 1 or given == wanted for size, given, wanted in sizes):
-        return tensor.as_strided(
-            tensor.shape, strides
-        )  # the stride of a dimension of size 1 says nothing
+    if dvk_strides_match(tensor.shape, tensor.stride(), strides):
+        return tensor.as_strided(tensor.shape, strides)
     return torch.empty_strided(
         tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
     ).copy_(tensor)
