@@ -94,6 +94,7 @@ class Variant:
             "poisoned": poisoned,
             "dvk_derived": guards.dvk_derived,
             "dvk_allocate": memory.dvk_allocator("cpu"),
+            "dvk_view": memory.dvk_viewer(),
             "dvk_strided": lambda t, *layout: t,
             "found": lambda module, path: operator_path(module, path),
         }

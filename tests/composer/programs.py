@@ -137,6 +137,7 @@ class Program:
             "torch": torch,
             "dvk_strided": strided.dvk_strided,
             "dvk_allocate": memory.dvk_allocator("cpu"),
+            "dvk_view": memory.dvk_viewer(),
             "dvk_derived": guards.dvk_derived,
             "dvk_finite": dvk_finite,
             "dvk_else": object(),

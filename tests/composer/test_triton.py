@@ -57,6 +57,7 @@ def test_later_launches_use_the_build_for_their_device_and_alignment() -> None:
 
     class Compiled:
         asm, function, packed_metadata = {}, 7, "packed"
+        metadata = SimpleNamespace(num_ctas=1, shared=0)
 
         def run(self, *arguments: object) -> None:
             launched.append(arguments)
@@ -93,6 +94,48 @@ def test_later_launches_use_the_build_for_their_device_and_alignment() -> None:
         for x, y in ((a, b), (b, a), (a, odd))
     ]
     assert launched == ours
+
+
+@pytest.mark.parametrize("scratch", [0, 128])
+def test_a_kernel_without_scratch_memory_is_launched_by_pytorch(
+    scratch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an address for each tensor, and none for the scratch memory that its signature ends in."""
+    launched: list[tuple[object, ...]] = []
+    by_triton: list[tuple[object, ...]] = []
+    direct = SimpleNamespace(_launch_kernel=lambda *given: launched.append(given))
+    monkeypatch.setattr(torch._C, "_StaticCudaLauncher", direct, raising=False)
+    about = SimpleNamespace(
+        num_ctas=1, shared=96, global_scratch_size=scratch, profile_scratch_size=0
+    )
+    compiled = SimpleNamespace(
+        asm={},
+        function=7,
+        packed_metadata="packed",
+        metadata=about,
+        run=lambda *given: by_triton.append(given),
+    )
+
+    class Kernel:
+        fn = staticmethod(lambda a, b: None)
+
+        def __getitem__(self, grid: tuple[int]) -> Callable[..., object]:
+            return lambda *_, **__: compiled
+
+    driver = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: 40 + device))
+    made: dict[str, Any] = {
+        "torch": torch,
+        "triton": SimpleNamespace(runtime=SimpleNamespace(driver=driver)),
+    }
+    exec(renderer.LAUNCHER, made)
+    launch = made["dvk_launcher"](Kernel(), 3, 4)
+    a, b = torch.zeros(4), torch.zeros(4)
+    for _ in range(2):
+        launch(a, b)
+    where = a.data_ptr(), b.data_ptr()
+    expected = (7, 3, 1, 1, 4, 96, "OOOO", (*where, None, None), 39)
+    assert launched == ([] if scratch else [expected])
+    assert by_triton == ([(3, 1, 1, 39, 7, "packed", None, None, None, *where)] if scratch else [])
 
 
 def test_triton_is_called_as_the_installed_one_calls_itself() -> None:

@@ -17,6 +17,7 @@ from dvk.composer.capture.captured import SAVED, TANGENT, CapturedGraph, Trainin
 from dvk.composer.capture.chunked_loss import with_chunked_losses
 from dvk.composer.capture.decompositions import table
 from dvk.composer.capture.pieces import join_pieces
+from dvk.composer.capture.saved_views import save_bases
 from dvk.composer.ir import structures
 from dvk.composer.ir.effects import is_step, touched
 from dvk.composer.ir.errors import CannotCompose
@@ -132,10 +133,11 @@ class _Joint:
             number = int(str(place.target).rpartition("_")[2]) - 1
             ahead.add_given(place, self.given[number])
         _without_copies(forward, len(self.results))
+        num = len(self.results) + len(self.changed)
+        save_bases(forward, backward, num)
         names = {n.name for n in self.changed}
         _read_in_place(forward, [p for p in placeholders if ahead.names[p.name] in names])
         outputs = ahead.body(forward)
-        num = len(self.results) + len(self.changed)
         saved = outputs[num:]
         ahead.write(list(zip(self.changed, outputs[len(self.results) : num], strict=True)))
         results = {"tuple": outputs[: len(self.results)]}

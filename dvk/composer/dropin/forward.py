@@ -19,6 +19,7 @@ from dvk.composer.dropin import going_back, library_calls, time_scans
 from dvk.composer.dropin.dead_memory import DeadMemory, allocation, empty, may_hold
 from dvk.composer.dropin.layouts import inplace_pairs
 from dvk.composer.dropin.results import Layout, Results, results
+from dvk.composer.dropin.views import Views
 from dvk.composer.fusion.groups import FusionGroup, Partition, output_bases
 from dvk.composer.ir import steps, structures
 from dvk.composer.ir.affine import contiguous_strides
@@ -117,6 +118,7 @@ class HostWriter:
         self.packed = packed_weights.calls(graph) if packed_weights.RECIPE in called else {}
         self.left: dict[str, tuple[str, str]] = {}
         self.allocated: dict[IRNode, Layout] = {}
+        self.views = Views(self.names, self.allocated, self.guarded)
         self.dead = DeadMemory(self.lines)
         self.writes = going_back.Writes(graph, self.lines, self.value)
 
@@ -126,6 +128,7 @@ class HostWriter:
                 self.names[prim] = self._source(prim)
         last = self._last_uses()
         for number, step in enumerate(self.part.schedule):
+            self.views.at(step)
             if isinstance(step, FusionGroup):
                 self._group(step)
             else:
@@ -237,10 +240,7 @@ class HostWriter:
         return self.view(self.prims.values[name])
 
     def view(self, value: Any) -> str:
-        text = self.names[value.base]
-        for step in value.steps:
-            text = step.call(text)
-        return text
+        return self.views.text(value)
 
     def _tree(self, tree: Any) -> str:
         # If a reshape copies, views of it that are returned together share the copy.
@@ -303,6 +303,7 @@ class HostWriter:
                 )
             elif buffer.prim.kind == "extern" and not buffer.prim.attrs.get("checked"):
                 self._check_layout(name, buffer)
+                self.views.checked[buffer.prim] = buffer.strides
             inputs.append(name)
         pairs = (
             inplace_pairs(kernel, self.part, self.prims, self.outputs, self.splits_rows)

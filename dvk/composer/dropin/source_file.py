@@ -92,7 +92,14 @@ def write(
     hook = HOOK if held else ""
     signature = f"\n\nModelNew.forward.__wrapped__ = {OWNER}.forward\n" if is_module else "\n"
     ending = f"{last}{signature}{replacing.text(task)}{_operators(task, fused, held)}"
-    memory = f"dvk_allocate = dvk_allocator({task.device!r})" if "dvk_allocate(" in above else ""
+    memory = "\n".join(
+        line
+        for name, line in (
+            ("dvk_allocate(", f"dvk_allocate = dvk_allocator({task.device!r})"),
+            ("dvk_view(", "dvk_view = dvk_viewer()"),
+        )
+        if name in above
+    )
     functions = [
         name
         for name in sources.needed("\n".join([above, memory, hook, runtime, ending]))

@@ -7,6 +7,7 @@ value and the chain of views it is read through, so a transpose or a reshape cos
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Iterator, Mapping
@@ -128,6 +129,36 @@ class ViewStep:
                 source[dim] = part
         return tuple(source)
 
+    def layout_after(
+        self, strides: tuple[int, ...], offset: int
+    ) -> tuple[tuple[int, ...], int] | None:
+        """Strides and offset of the view in the memory of a tensor with these; None if the view is a copy."""
+        if self.method == "permute":
+            return tuple(strides[dim] for dim in self.args), offset
+        if self.method == "select":
+            dim, at = self.args
+            return strides[:dim] + strides[dim + 1 :], offset + strides[dim] * at
+        if self.method == "slice":
+            dim, start, step = self.args
+            inner = (*strides[:dim], strides[dim] * step, *strides[dim + 1 :])
+            return inner, offset + strides[dim] * start
+        if self.method == "expand":
+            ahead = len(self.after) - len(self.before)
+            grown = (b != a for b, a in zip(self.before, self.after[ahead:], strict=True))
+            inner = tuple(0 if more else s for more, s in zip(grown, strides, strict=True))
+            return (0,) * ahead + inner, offset
+        if self.method != "reshape" or 0 in self.before:
+            return None
+        made = [1] * len(self.after)
+        for olds, news in _apart(self.before, self.after):
+            for outer, inner_dim in itertools.pairwise(olds):
+                if strides[outer] != strides[inner_dim] * self.before[inner_dim]:
+                    return None
+            sizes = contiguous_strides(self.after[dim] for dim in news)
+            for dim, size in zip(news, sizes, strict=True):
+                made[dim] = strides[olds[-1]] * size
+        return tuple(made), offset
+
     def call(self, value: str) -> str:
         """Torch source that applies the view to `value`."""
         if self.method == "pad":
@@ -220,6 +251,19 @@ class View:
                 method, args, after
             )  # both row by row: only the last shape counts
         return View(self.base, (*self.steps, ViewStep(method, args, self.shape, after)))
+
+    def call(self, base: str) -> str:
+        """Torch source that applies the chain to `base`."""
+        for step in self.steps:
+            base = step.call(base)
+        return base
+
+    def layout(self, strides: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
+        """Strides and offset, in elements, of the view in the memory of a base with these strides; None if it takes a copy."""
+        found: tuple[tuple[int, ...], int] | None = strides, 0
+        for step in self.steps:
+            found = found and step.layout_after(*found)
+        return found
 
     def base_index(self, index: Index) -> Index | None:
         """The base's own index for an index into the view."""

@@ -82,6 +82,9 @@ class HostTextWriter(HostWriter):
     def _tree(self, tree: Any) -> str:
         return super()._tree(structures.flat(tree))
 
+    def view(self, value: View) -> str:
+        return value.call(self.names[value.base])
+
     # -------------------------------------------------------------- names
 
     def _fresh(self, prim: IRNode | None = None) -> str:

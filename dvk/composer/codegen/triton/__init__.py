@@ -49,11 +49,14 @@ SIZED_LAUNCHES = re.compile(r"^run_(\w+) = dvk_sized_launcher\(\1, (\d+)(?:, \d+
 LAUNCHER = """\
 def dvk_launcher(kernel, grid, warps):
     # Triton analyses its arguments at every call. Calling the compiled kernel as Triton itself does halves the host's time (Triton's
-    # launch hooks, for its own profilers, see only the first call). The caller's guards cover the analysis except device and 16-byte
-    # alignment. Triton asks the driver where each tensor is; an address it takes as it is. A recorder of launches wants the tensors.
+    # launch hooks, for its own profilers, see only the first call), and PyTorch's launcher, which TorchInductor uses, takes a tenth less.
+    # The caller's guards cover the analysis except device and 16-byte alignment. Triton asks the driver where each tensor is; an address
+    # it takes as it is. A recorder of launches wants the tensors.
     import functools, operator, sys
 
     ready = {}
+    direct = None if torch.version.hip else getattr(torch._C, "_StaticCudaLauncher", None)
+    scratch = "global_scratch_size", "profile_scratch_size"
     address, joined, either = torch.Tensor.data_ptr, functools.reduce, operator.or_
     # PyTorch rounds a product before it adds to it; a softmax of products has a largest element above 1 otherwise.
     fused = "dot" in kernel.fn.__code__.co_names
@@ -64,14 +67,24 @@ def dvk_launcher(kernel, grid, warps):
         key = (device, *[p & 15 for p in places]) if joined(either, places) & 15 else device
         known = ready.get(key)
         if known is not None:
-            run, stream_of, function, packed, record = known
-            run(grid, 1, 1, stream_of(device), function, packed, None, None, None, *(tensors if record else places))
+            run, stream_of, function, about, types, record = known
+            if types:  # the scratch memory of a kernel that has none is the last of its arguments
+                places += [None] * (len(types) - len(places))
+                run(function, grid, 1, 1, warps, about, types, tuple(places), stream_of(device))
+            else:
+                run(grid, 1, 1, stream_of(device), function, about, None, None, None, *(tensors if record else places))
             return
         compiled = kernel[(grid,)](*tensors, num_warps=warps, enable_fp_fusion=fused)
         if hasattr(compiled, "asm"):  # the interpreter compiles nothing
             stream_of = triton.runtime.driver.active.get_current_stream
             record = "dvk_record" in sys.modules
-            ready[key] = compiled.run, stream_of, compiled.function, compiled.packed_metadata, record
+            made, function = compiled.metadata, compiled.function
+            special = any(getattr(made, name, 0) for name in (*scratch, "launch_cooperative_grid", "launch_pdl"))
+            if direct is None or record or special or made.num_ctas != 1:
+                ready[key] = compiled.run, stream_of, function, compiled.packed_metadata, "", record
+            else:
+                types = "O" * (len(tensors) + sum(hasattr(made, name) for name in scratch))
+                ready[key] = direct._launch_kernel, stream_of, function, made.shared, types, record
 
     return launch
 """
