@@ -74,8 +74,11 @@ class Program:
         body = "\n".join(f"    {line}" for line in [*host.lines, f"return {host.result}"])
         functions = "\n\n".join(renderer.render(k, choose(k)) for k in kernels)
         text = f"{HEADER}\n{renderer.prelude(kernels, functions)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
-        return text.replace("dvk_strided(", "(lambda t, *layout: t)(").replace(
-            "dvk_allocate(", "torch._C._dynamo.guards._empty_strided_cpu("
+        native = "torch._C._dynamo.guards."
+        return (
+            text.replace("dvk_strided(", "(lambda t, *layout: t)(")
+            .replace("dvk_allocate(", f"{native}_empty_strided_{self.device}(")
+            .replace("dvk_view(", f"{native}_reinterpret_tensor(")
         )
 
     def run(self, choose: Callable[[Kernel], TritonSchedule]) -> Any:
