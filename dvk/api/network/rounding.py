@@ -7,12 +7,16 @@ from dataclasses import replace
 
 import torch
 
-from dvk.harness.checking.compare import Difference, ExpectedLeaf, row_length, values
+from dvk.harness.checking.compare import Difference, ExpectedLeaf, errors, row_length, values
+from dvk.harness.checking.tolerance import Errors
 
 MOST_TIMES = 2.0
 """A row may be off by so many times the largest error of a row that other roundings move."""
 MOST_TIMES_ALONE = 2
 """Rows that no copy moves may be off, up to so many times those that one copy alone moves: the copies do not find all."""
+SPREAD = MOST_TIMES_ALONE**0.5
+"""The rest of an output may be off typically by so many times the copies' largest typical error: errors of independent choices add as the
+square root of their number."""
 
 
 def unexplained(
@@ -38,19 +42,25 @@ def unexplained(
         error = ((output - truth).abs() / size).nan_to_num(torch.inf, torch.inf)
         return error.amax(-1) if error.dim() > 1 else error
 
-    admitted = want.admitted.worst
-    errors = torch.stack([off(one) for one in [*others, same]])
-    moves = errors > admitted
+    worst = want.admitted.worst
+    found = torch.stack([off(one) for one in [*others, same]])
+    moves = found > worst
     times = moves.sum(0)
     moved = times > 0
     # One rounding more: what it moves alone is what each copy moves that the others do not.
     alone = int((moves & (times == 1)).flatten(1).sum(1).max())
     mine = off(got)
-    strangers = (mine > admitted) & ~moved
+    strangers = (mine > worst) & ~moved
     if int(strangers.sum()) > max(1, MOST_TIMES_ALONE * alone):
         return difference
-    if float(mine.max()) > MOST_TIMES * float(errors.max()):
+    if float(mine.max()) > MOST_TIMES * float(found.max()):
         return difference
     explained = moved | strangers
-    settled = torch.where(explained[..., None] if got.dim() > 1 else explained, same, got)
-    return values(settled, replace(want, same=same))[1]
+
+    def settled(output: torch.Tensor) -> torch.Tensor:
+        return torch.where(explained[..., None] if got.dim() > 1 else explained, same, output)
+
+    # What is left may be off as the copies are: a choice of few elements moves no row beyond the worst admitted error.
+    typical = SPREAD * max(errors(settled(one), truth, want).typical for one in others)
+    admitted = want.admitted.at_least(Errors(typical, want.admitted.worst))
+    return values(settled(got), replace(want, admitted=admitted))[1]
