@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dvk.composer.dropin.results import Layout
 from dvk.composer.fusion.groups import FusionGroup
-from dvk.composer.ir.effects import written
+from dvk.composer.ir.effects import shared, written
 from dvk.composer.ir.nodes import IRNode, View
 from dvk.records import Node
 
@@ -23,31 +23,32 @@ class Views:
     """Weights whose layout the guards check, by name."""
     checked: dict[IRNode, tuple[int, ...]] = field(default_factory=dict)
     """Results of calls whose layout the program has checked → their strides."""
-    may_write: bool = False
-    """The current step may write its operands. Their version counters must count it, which `dvk_view` does not share."""
+    counted: bool = False
+    """The current step may write its operands, or return memory of theirs that is written later. Their version counters must count it,
+    which `dvk_view` does not share."""
 
     def at(self, step: IRNode | FusionGroup) -> None:
         """Note the step whose operands are written next."""
         node = None if isinstance(step, FusionGroup) else step.node
-        self.may_write = node is not None and (node.op == "left" or bool(written(node)))
+        self.counted = node is not None and bool(node.op == "left" or written(node) or shared(node))
 
     def text(self, value: View) -> str:
         """The expression of a view."""
-        text = self.names[value.base]
-        read = value.steps and not self.may_write
+        text, node = self.names[value.base], value.base.node
+        read = value.steps and not self.counted
         strides = self._strides(value.base) if read else None
         place = value.layout(strides) if strides is not None else None
-        if place is not None:
-            return f"dvk_view({text}, {value.shape!r}, {place[0]!r}, {place[1]!r})"
-        return value.call(text)
+        if place is None:
+            return value.call(text)
+        if value.base.kind == "source" and node is not None and node.op != "input":
+            self.guarded[node.name] = node
+        return f"dvk_view({text}, {value.shape!r}, {place[0]!r}, {place[1]!r})"
 
     def _strides(self, base: IRNode) -> tuple[int, ...] | None:
         """The strides that a value has for certain, by the guards, a check or the program's allocation; None if it may have others."""
         if base in self.allocated:
             return self.allocated[base][1]
         node = base.node
-        if base.kind != "source" or node is None or node.op not in ("input", "param", "buffer"):
-            return self.checked.get(base)
-        if node.op != "input":
-            self.guarded[node.name] = node
-        return node.strides
+        if base.kind == "source" and node is not None and node.op in ("input", "param", "buffer"):
+            return node.strides
+        return self.checked.get(base)

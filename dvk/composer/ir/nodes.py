@@ -157,6 +157,11 @@ class ViewStep:
             sizes = contiguous_strides(self.after[dim] for dim in news)
             for dim, size in zip(news, sizes, strict=True):
                 made[dim] = strides[olds[-1]] * size
+        # PyTorch recognises a memory format by all strides, also by those of dimensions of size 1.
+        step = strides[-1] if strides else 1
+        for dim in reversed(range(len(made))):
+            made[dim] = step if self.after[dim] == 1 else made[dim]
+            step = made[dim] * self.after[dim]
         return tuple(made), offset
 
     def call(self, value: str) -> str:
