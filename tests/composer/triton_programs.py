@@ -75,9 +75,12 @@ class Program:
         functions = "\n\n".join(renderer.render(k, choose(k)) for k in kernels)
         text = f"{HEADER}\n{renderer.prelude(kernels, functions)}\n\n{functions}\n\ndef run(self, {', '.join(self.names)}):\n{body}\n"
         native = "torch._C._dynamo.guards."
+        # A program for a GPU may be interpreted on a CPU.
+        held = [*self.args, *self.module.parameters(), *self.module.buffers()]
+        where = next((t.device.type for t in held if isinstance(t, torch.Tensor)), "cpu")
         return (
             text.replace("dvk_strided(", "(lambda t, *layout: t)(")
-            .replace("dvk_allocate(", f"{native}_empty_strided_{self.device}(")
+            .replace("dvk_allocate(", f"{native}_empty_strided_{where}(")
             .replace("dvk_view(", f"{native}_reinterpret_tensor(")
         )
 
