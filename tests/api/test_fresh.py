@@ -68,6 +68,26 @@ def test_processes_build_at_once_and_are_timed_one_after_another(tmp_path: Path)
     assert all(one.speedup > 0 and one.original_ms > 0 for one in found)
 
 
+def test_paths_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the default run folder is, and a model's file on a command line; the processes have other working folders."""
+    made = timing(tmp_path, 1)
+    monkeypatch.chdir(tmp_path)
+    source = replace(made.source, spec="model.py:make")
+    with fresh.processes(replace(made, source=source, package=Path("patch")), 1) as wave:
+        wave.built()
+        wave.warmed(["Layer"])
+        assert wave.timed().speedup > 0
+
+
+def test_a_process_that_fails_is_reported_with_its_error(tmp_path: Path) -> None:
+    made = timing(tmp_path, 1)
+    (tmp_path / "patch" / "__init__.py").write_text("raise ValueError('no kernels')")
+    with fresh.processes(made, 1) as wave:
+        wave.built()
+        with pytest.raises(MachineError, match=r"exit 1 \(ValueError: no kernels\)"):
+            wave.warmed(["Layer"])
+
+
 def test_a_process_that_ends_is_reported_with_what_to_do(tmp_path: Path) -> None:
     with fresh.processes(timing(tmp_path, 1), 1) as wave:
         wave.built()

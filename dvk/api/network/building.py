@@ -12,7 +12,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,13 @@ class ModelSource:
     def name(self) -> str:
         """A name for folders and reports."""
         return self.spec.rpartition("/")[2].replace(".py", "").rpartition(":")[2]
+
+    def absolute(self) -> ModelSource:
+        """The same for a process with another working folder."""
+        where, _, name = self.spec.rpartition(":")
+        if not where.endswith(".py"):
+            return self
+        return replace(self, spec=f"{Path(where).absolute()}:{name}")
 
 
 @dataclass

@@ -73,7 +73,7 @@ class FreshProcesses:
         """
         judge = self.timing.config.judge
         request = {
-            "package": str(self.timing.package),
+            "package": str(self.timing.package.absolute()),  # the child has another working folder
             "seconds": judge.claim_s,
             "pairs": judge.claim_pairs,
             "settled": judge.settled,
@@ -99,7 +99,10 @@ class FreshProcesses:
     def _answer(self, session: SandboxSession) -> dict[str, Any]:
         answer = session.receive(self.wall_s)
         if isinstance(answer, Death):
+            lines = [line for line in answer.log.splitlines() if not line.startswith("hint:")]
             problem = f"a process that timed the whole model ended: {answer.reason}"
+            if lines:
+                problem += f" ({lines[-1].strip()})"
             hint = "raise limits.memory_bytes or limits.wall_s, and add --resume"
             raise MachineError(problem, hint)
         return dict(answer.value)
@@ -114,7 +117,7 @@ def processes(timing: FreshTiming, count: int) -> Iterator[FreshProcesses]:
         sessions = []
         for _ in range(count):
             one = stack.enter_context(SandboxSession("dvk.api.network.fresh:child", limits))
-            one.send(asdict(timing.source))
+            one.send(asdict(timing.source.absolute()))
             sessions.append(one)
         yield FreshProcesses(timing, sessions, wall_s)
 
