@@ -50,6 +50,18 @@ def test_products_are_rounded_before_they_are_added_to(body: str, fused: bool) -
     assert asked == [{"num_warps": 4, "enable_fp_fusion": fused}]
 
 
+def launcher(kernel: object) -> Callable[..., None]:
+    """The launcher of three programs of four warps; the stream of device n is 40 + n."""
+    driver = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: 40 + device))
+    made: dict[str, Any] = {
+        "torch": torch,
+        "triton": SimpleNamespace(runtime=SimpleNamespace(driver=driver)),
+    }
+    exec(renderer.LAUNCHER, made)
+    launch: Callable[..., None] = made["dvk_launcher"](kernel, 3, 4)
+    return launch
+
+
 def test_later_launches_use_the_build_for_their_device_and_alignment() -> None:
     """On the current stream, as Triton itself calls it; compiled again if either differs."""
     compiled: list[tuple[int, ...]] = []
@@ -76,13 +88,7 @@ def test_later_launches_use_the_build_for_their_device_and_alignment() -> None:
         def get_device(self) -> int:
             return 1
 
-    driver = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: 40 + device))
-    made: dict[str, Any] = {
-        "torch": torch,
-        "triton": SimpleNamespace(runtime=SimpleNamespace(driver=driver)),
-    }
-    exec(renderer.LAUNCHER, made)
-    launch = made["dvk_launcher"](Kernel(), 3, 4)
+    launch = launcher(Kernel())
     room = torch.zeros(64)
     aligned = -room.data_ptr() % 16 // 4
     a, b, odd = (room[aligned + start :][:8].as_subclass(OnGpu) for start in (0, 16, 33))
@@ -122,13 +128,7 @@ def test_a_kernel_without_scratch_memory_is_launched_by_pytorch(
         def __getitem__(self, grid: tuple[int]) -> Callable[..., object]:
             return lambda *_, **__: compiled
 
-    driver = SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: 40 + device))
-    made: dict[str, Any] = {
-        "torch": torch,
-        "triton": SimpleNamespace(runtime=SimpleNamespace(driver=driver)),
-    }
-    exec(renderer.LAUNCHER, made)
-    launch = made["dvk_launcher"](Kernel(), 3, 4)
+    launch = launcher(Kernel())
     a, b = torch.zeros(4), torch.zeros(4)
     for _ in range(2):
         launch(a, b)
